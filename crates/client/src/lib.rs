@@ -1,0 +1,1 @@
+//! The `client` room. See docs/architecture.md.

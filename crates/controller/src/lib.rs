@@ -1,0 +1,1 @@
+//! The `controller` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `group` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `log` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `metadata` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `mirror` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `raft` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `records` room. See docs/architecture.md.

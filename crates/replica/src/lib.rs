@@ -1,0 +1,1 @@
+//! The `replica` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `server` room. See docs/architecture.md.

@@ -1,0 +1,1 @@
+//! The `wire` room. See docs/architecture.md.
