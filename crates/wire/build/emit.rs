@@ -145,7 +145,7 @@ fn is_default(field: &Field, lenient: bool) -> String {
 }
 
 /// A condition on `v`; `None` if it always holds within `within`.
-fn condition(range: Versions, within: Versions) -> Option<String> {
+pub(crate) fn condition(range: Versions, within: Versions) -> Option<String> {
     if range.covers(within) {
         return None;
     }
