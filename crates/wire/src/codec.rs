@@ -125,7 +125,7 @@ impl<T: Codec> Codec for Vec<T> {
     }
     fn read_nullable(r: &mut Reader, version: i16, flexible: bool) -> Result<Option<Self>, WireError> {
         let Some(count) = r.array_len(flexible, T::MIN_SIZE)? else { return Ok(None) };
-        let mut elements = Reader::vec_for(count);
+        let mut elements = r.vec_for(count)?;
         for _ in 0..count {
             elements.push(T::read(r, version, flexible)?);
         }

@@ -25,6 +25,14 @@ pub enum WireError {
         /// Bytes that are left.
         remaining: usize,
     },
+    /// The lists of the message would take many times the memory of its bytes (only an attack has such lists).
+    #[error("lists need {needed} bytes of memory, {left} are allowed for the rest of this input")]
+    ListsTooLarge {
+        /// Memory the next list needs in bytes.
+        needed: usize,
+        /// Memory that is left for lists in bytes.
+        left: usize,
+    },
     /// A string is not UTF-8.
     #[error("string is not UTF-8")]
     NotUtf8,

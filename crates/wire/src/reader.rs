@@ -10,11 +10,19 @@ use crate::{Str, WireError};
 /// Most bytes of memory reserved for an array before its elements have been seen; it grows by reading after that.
 const ARRAY_RESERVE_BYTES_MAX: usize = 64 * 1024;
 
+/// Memory that decoded lists may take for each byte of input. Real requests stay below 6; the rest is room for future fields.
+const LIST_BYTES_PER_INPUT_BYTE_MAX: usize = 16;
+
+/// Memory that decoded lists may take however short the input is.
+const LIST_BYTES_FREE: usize = 64 * 1024;
+
 /// Reads values one after another; strings and bytes are slices of the input.
 #[derive(Debug, Clone)]
 pub struct Reader {
     input: Bytes,
     at: usize,
+    /// Memory that lists may still take: elements can be many times larger than their bytes on the wire.
+    list_bytes_left: usize,
 }
 
 macro_rules! fixed {
@@ -29,7 +37,8 @@ macro_rules! fixed {
 impl Reader {
     /// Starts at the first byte of `input`.
     pub fn new(input: Bytes) -> Reader {
-        Reader { input, at: 0 }
+        let list_bytes_left = input.len() * LIST_BYTES_PER_INPUT_BYTE_MAX + LIST_BYTES_FREE;
+        Reader { input, at: 0, list_bytes_left }
     }
 
     /// Bytes that were not read yet.
@@ -143,8 +152,25 @@ impl Reader {
     }
 
     /// An empty vector for `count` elements that are about to be read, with a capped reservation.
-    pub(crate) fn vec_for<T>(count: usize) -> Vec<T> {
-        Vec::with_capacity(count.min(ARRAY_RESERVE_BYTES_MAX / size_of::<T>().max(1)))
+    pub(crate) fn vec_for<T>(&mut self, count: usize) -> Result<Vec<T>, WireError> {
+        self.spend(count.saturating_mul(size_of::<T>()))?;
+        Ok(Vec::with_capacity(count.min(ARRAY_RESERVE_BYTES_MAX / size_of::<T>().max(1))))
+    }
+
+    fn spend(&mut self, needed: usize) -> Result<(), WireError> {
+        let left = self.list_bytes_left;
+        self.list_bytes_left = left.checked_sub(needed).ok_or(WireError::ListsTooLarge { needed, left })?;
+        Ok(())
+    }
+
+    /// Reads a tagged-field section of which no tag is known.
+    pub fn unknown_tags(&mut self, unknown: &mut Vec<(u32, Bytes)>) -> Result<(), WireError> {
+        // Nearly always empty: one comparison on the hot path.
+        if self.input.get(self.at) == Some(&0) {
+            self.at += 1;
+            return Ok(());
+        }
+        self.tags(unknown, |_, _| Ok(false))
     }
 
     /// Reads a tagged-field section. `known` gets every tag with a reader over exactly its bytes and returns false for a
@@ -159,6 +185,7 @@ impl Reader {
         if count > self.remaining() / 2 {
             return Err(WireError::TooManyElements { count, min_size: 2, remaining: self.remaining() });
         }
+        self.spend(count * size_of::<(u32, Bytes)>())?;
         for _ in 0..count {
             let tag = self.uvarint()?;
             let size = self.uvarint()? as usize;
