@@ -5,6 +5,7 @@
 //! room a mirror partition is read-only, from the moment it is created. The guard says for which membership change it was decided, so that
 //! a late "stopped" never opens a topic that was meanwhile added to a mirror again.
 
+use tarn_metadata::Membership;
 use tarn_wire::Str;
 
 /// What the mirror room says about a partition of a mirror topic.
@@ -26,17 +27,6 @@ pub enum MirrorGuard {
     },
     /// The partition is stopped (failed over): an ordinary partition.
     Writable,
-}
-
-/// Membership of the topic in a mirror, as the metadata image has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    /// Name of the mirror.
-    pub mirror: Str,
-    /// The controller has recorded that every partition is stopped: writable without asking anybody.
-    pub stopped: bool,
-    /// Metadata offset of the last change of the desired state; orders guards against the image.
-    pub change_offset: i64,
 }
 
 /// Where an append comes from.
@@ -73,7 +63,7 @@ pub(crate) fn effective(membership: Option<&Membership>, told: Option<&Told>) ->
     let Some(membership) = membership.filter(|m| !m.stopped) else { return MirrorGuard::Writable };
     match told {
         Some(told) if told.change_offset >= membership.change_offset => told.guard.clone(),
-        _ => MirrorGuard::ReadOnly { mirror: membership.mirror.clone(), state: Str::from("UNKNOWN") },
+        _ => MirrorGuard::ReadOnly { mirror: membership.mirror.clone(), state: Str::from_static("UNKNOWN") },
     }
 }
 
@@ -84,7 +74,7 @@ pub(crate) fn admits(guard: &MirrorGuard, source: AppendSource) -> Result<(), Re
         (MirrorGuard::Writable, Client | Coordinator | MirrorStop) => Ok(()),
         (MirrorGuard::StoppingInternalOnly { .. }, MirrorStop) => Ok(()),
         (MirrorGuard::ReadOnly { .. }, MirrorFetch) => Ok(()),
-        (MirrorGuard::Writable, MirrorFetch) => Err(ReadOnly { mirror: Str::from(""), state: Str::from("STOPPED") }),
+        (MirrorGuard::Writable, MirrorFetch) => Err(ReadOnly { mirror: Str::EMPTY, state: Str::from_static("STOPPED") }),
         (MirrorGuard::ReadOnly { mirror, state } | MirrorGuard::StoppingInternalOnly { mirror, state }, _) => {
             Err(ReadOnly { mirror: mirror.clone(), state: state.clone() })
         }
@@ -94,9 +84,19 @@ pub(crate) fn admits(guard: &MirrorGuard, source: AppendSource) -> Result<(), Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarn_metadata::DesiredState;
+    use tarn_wire::Uuid;
 
     fn member(stopped: bool, change_offset: i64) -> Membership {
-        Membership { mirror: Str::from("m"), stopped, change_offset }
+        Membership {
+            topic: Str::from("t"),
+            topic_id: Uuid::ZERO,
+            mirror: Str::from("m"),
+            desired: DesiredState::Mirroring,
+            source_topic_id: Uuid::ZERO,
+            stopped,
+            change_offset,
+        }
     }
 
     fn read_only(state: &str) -> MirrorGuard {

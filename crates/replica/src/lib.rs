@@ -10,27 +10,34 @@
 //! * The high watermark moves back only with a cut of the log. Every append, local or mirrored, wakes waiting fetches at once.
 //! * A partition costs no task, no timer and no descriptor while it is idle. One broken log directory leaves the others alone.
 
+mod background;
 mod durability;
 mod error;
 mod fetch;
 mod guard;
+mod hosted;
+mod manager;
 mod mirror_append;
 mod offsets;
 mod partition;
 mod purgatory;
 mod shared;
+mod topic_config;
 mod visibility;
 
+pub use background::LogDirDescription;
 pub use durability::Durability;
 pub use error::ReplicaError;
 pub use fetch::{FetchData, FetchParams, FetchRead, Isolation, fetch};
-pub use guard::{AppendSource, Membership, MirrorGuard};
+pub use guard::{AppendSource, MirrorGuard};
+pub use manager::{ReplicaConfig, ReplicaManager};
 pub use mirror_append::PartitionMirrorAppend;
 pub use offsets::{
     EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, EpochEnd, LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP, ListedOffset, MAX_TIMESTAMP,
 };
 pub use partition::{Assignment, Partition};
+pub use topic_config::{BrokerValues, TopicConfig};
 
 /// Topics that are the broker's own: clients cannot produce to them, and their appends always wait for the disk.
 pub const INTERNAL_TOPICS: [&str; 5] =

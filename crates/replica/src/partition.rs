@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use parking_lot::Mutex;
 use tarn_log::{AppendInfo, AppendOrigin, LogError, PartitionLog};
+use tarn_metadata::Membership;
 use tarn_records::batches;
 use tarn_wire::{Str, Uuid};
 
 use crate::durability::Durability;
 use crate::error::ReplicaError;
-use crate::guard::{self, AppendSource, Membership, MirrorGuard, Told};
+use crate::guard::{self, AppendSource, MirrorGuard, Told};
 use crate::purgatory::WatchList;
 use crate::shared::Shared;
 use crate::visibility;
@@ -58,7 +59,7 @@ pub struct Partition {
 #[derive(Debug)]
 struct State {
     assignment: Assignment,
-    membership: Option<Membership>,
+    membership: Option<Arc<Membership>>,
     told: Option<Told>,
     /// What follows from the two above.
     guard: MirrorGuard,
@@ -73,11 +74,11 @@ impl Partition {
         (topic, topic_id, index): (Str, Uuid, i32),
         log: Arc<PartitionLog>,
         assignment: Assignment,
-        membership: Option<Membership>,
+        membership: Option<Arc<Membership>>,
         min_in_sync: i32,
         shared: Arc<Shared>,
     ) -> Arc<Self> {
-        let guard = guard::effective(membership.as_ref(), None);
+        let guard = guard::effective(membership.as_deref(), None);
         let partition = Arc::new(Partition {
             internal: crate::is_internal_topic(&topic),
             topic,
@@ -142,7 +143,7 @@ impl Partition {
     }
 
     /// Membership in a mirror, as last seen in the image.
-    pub fn membership(&self) -> Option<Membership> {
+    pub fn membership(&self) -> Option<Arc<Membership>> {
         self.state.lock().membership.clone()
     }
 
@@ -200,12 +201,12 @@ impl Partition {
             return Ok(());
         }
         state.told = Some(Told { change_offset, guard });
-        state.guard = guard::effective(state.membership.as_ref(), state.told.as_ref());
+        state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
         Ok(())
     }
 
     /// Takes over what the image says. Wakes waiters when the epoch or the leader changed; opens the epoch gate.
-    pub(crate) fn update(&self, assignment: Assignment, membership: Option<Membership>) {
+    pub(crate) fn update(&self, assignment: Assignment, membership: Option<Arc<Membership>>) {
         let changed = {
             let mut state = self.state.lock();
             let changed = state.assignment.leader != assignment.leader || state.assignment.leader_epoch != assignment.leader_epoch;
@@ -213,7 +214,7 @@ impl Partition {
             self.leader_epoch.store(assignment.leader_epoch, Ordering::Release);
             state.assignment = assignment;
             state.membership = membership;
-            state.guard = guard::effective(state.membership.as_ref(), state.told.as_ref());
+            state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
             changed
         };
         if changed {
@@ -241,6 +242,8 @@ impl Partition {
     pub fn append(&self, batches: &mut [u8], source: AppendSource, now_ms: i64) -> Result<AppendInfo, ReplicaError> {
         let origin = match source {
             AppendSource::Client => AppendOrigin::Client,
+            // Records of the broker's own topics are bounded by their rooms, not by a setting somebody may lower.
+            AppendSource::Coordinator if self.internal => AppendOrigin::Internal,
             AppendSource::Coordinator => AppendOrigin::Coordinator,
             AppendSource::MirrorStop => AppendOrigin::Internal,
             AppendSource::MirrorFetch => return Err(self.not_mirroring()),
@@ -368,7 +371,7 @@ fn only_control_batches(bytes: &[u8]) -> bool {
     let mut any = false;
     for batch in batches(bytes) {
         match batch {
-            Ok(batch) if batch.header().is_control() => any = true,
+            Ok(batch) if batch.header.is_control() => any = true,
             _ => return false,
         }
     }
