@@ -5,7 +5,10 @@
 //! schema names no default has the default "empty", not null.
 //!
 //! The schemas stand in `schema/`, the form of the files in `build/parse.rs`, the generator in `build/emit.rs`.
-#![allow(missing_docs, reason = "the field names are Kafka's; what they mean is the protocol's documentation")]
+#![allow(
+    missing_docs,
+    reason = "the field names are Kafka's; what they mean is the protocol's documentation"
+)]
 #![allow(clippy::all, unused_variables, reason = "generated")]
 
 use crate::{ApiKey, VersionRange};
@@ -16,7 +19,8 @@ mod gen_prelude {
 
     pub(super) use crate::codec::{Codec, absent, write_not_null};
     pub(super) use crate::{
-        ApiKey, Message, Reader, RecordMessage, Records, Request, Str, Uuid, VersionRange, WireError, Writer,
+        ApiKey, Message, Reader, RecordMessage, Records, Request, Str, Uuid, VersionRange,
+        WireError, Writer,
     };
 
     pub(super) type Tags = Vec<(u32, Bytes)>;
