@@ -1,1 +1,31 @@
-//! The `mirror` room. See docs/architecture.md.
+//! The `mirror` room: everything that makes this broker the destination of cluster mirroring (KIP-1279).
+//!
+//! Two halves, one seam ([`seam`]):
+//!
+//! * **control plane**: states and their table ([`state`]), the fenced store of actual states on `__mirror_state` ([`store`]), controller
+//!   decisions ([`commands`]), mirror configuration keys ([`config`]), the mirror RPCs in every dialect ([`dialect`], [`service`]), the life
+//!   cycle of each partition led here ([`lifecycle`], [`stop`]), the refresh of each mirror from its source ([`refresh`]), describe;
+//! * **data plane**: the connection to a source ([`source`]), fetching ([`fetcher`]), truncation at preparation ([`prepare`], [`lookup`]).
+//!
+//! Invariants of the room:
+//!
+//! * M-1 a mirrored log is a byte-exact prefix of the source's log until the topic is stopped;
+//! * M-2 nothing but the mirror appends to a partition whose actual state is not STOPPED;
+//! * M-3 STOPPED is final: nothing that happens at a source makes a stopped topic read-only again;
+//! * M-4 nothing destructive happens on an absence (unknown topic, −1, coordinator loading);
+//! * M-5 intent (metadata records) and fact (`__mirror_state` records) are apart and are compared again and again;
+//! * M-6 a source that is down stops no failover and no other mirror.
+//!
+//! May use: `controller` (decisions through `submit`), `replica` (partitions, guard), `coordinator` (runtime of the store), `client`.
+//! Knows neither sockets of clients nor other coordinators.
+
+pub mod fetcher;
+pub mod lookup;
+pub mod prepare;
+pub mod seam;
+pub mod source;
+
+pub mod dialect;
+pub mod placement;
+pub mod state;
+pub mod transition;

@@ -1,0 +1,1 @@
+//! Data plane: making the local log a prefix of the source log (PREPARING, ULE_RECOVERY).

@@ -1,0 +1,1 @@
+//! Data plane: one source cluster, its connections and the questions asked of it.
