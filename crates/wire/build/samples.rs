@@ -15,11 +15,24 @@ pub(crate) fn all(messages: &[Message]) -> String {
     }
     out.push_str("pub(super) fn visit_all(visitor: &mut impl Visitor) {\n");
     for message in messages {
-        writeln!(out, "visitor.message::<tarn_wire::messages::{}>();", message.name).unwrap();
+        writeln!(
+            out,
+            "visitor.message::<tarn_wire::messages::{}>();",
+            message.name
+        )
+        .unwrap();
     }
     out.push_str("}\npub(super) fn visit_requests(visitor: &mut impl Visitor) {\n");
-    for message in messages.iter().filter(|message| message.kind == Kind::Request) {
-        writeln!(out, "visitor.message::<tarn_wire::messages::{}>();", message.name).unwrap();
+    for message in messages
+        .iter()
+        .filter(|message| message.kind == Kind::Request)
+    {
+        writeln!(
+            out,
+            "visitor.message::<tarn_wire::messages::{}>();",
+            message.name
+        )
+        .unwrap();
     }
     out.push_str("}\n");
     out
@@ -37,7 +50,9 @@ fn emit_struct(out: &mut String, module: &str, s: &Struct) {
         let value = sample_of(field, s);
         match condition(field.versions, s.versions) {
             None => writeln!(out, "m.{} = {value};", field.ident()).unwrap(),
-            Some(present) => writeln!(out, "if {present} {{ m.{} = {value}; }}", field.ident()).unwrap(),
+            Some(present) => {
+                writeln!(out, "if {present} {{ m.{} = {value}; }}", field.ident()).unwrap()
+            }
         }
     }
     out.push_str("if x { m.unknown_tagged = g.tags(); } m } }\n");
@@ -45,7 +60,10 @@ fn emit_struct(out: &mut String, module: &str, s: &Struct) {
 
 fn sample_of(field: &Field, s: &Struct) -> String {
     let value = "Sample::sample(g, v, x)";
-    match field.nullable.and_then(|null| condition(null, field.versions.and(s.versions))) {
+    match field
+        .nullable
+        .and_then(|null| condition(null, field.versions.and(s.versions)))
+    {
         None => value.to_owned(),
         Some(null) => format!("if {null} {{ {value} }} else {{ Some({value}) }}"),
     }

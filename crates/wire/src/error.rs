@@ -16,7 +16,9 @@ pub enum WireError {
     #[error("length {0} is not possible here")]
     InvalidLength(i64),
     /// An array announces more elements than the rest of the input could hold.
-    #[error("array of {count} elements of at least {min_size} bytes does not fit into the {remaining} bytes left")]
+    #[error(
+        "array of {count} elements of at least {min_size} bytes does not fit into the {remaining} bytes left"
+    )]
     TooManyElements {
         /// Announced number of elements.
         count: usize,

@@ -32,7 +32,12 @@ where
             let mut message: O = sample(&mut Gen::new(seed), version);
             adjust(&mut message, version);
             let body = encode_body(&message, version).unwrap().to_bytes().unwrap();
-            assert_eq!(through_theirs::<T>(&body, version, O::NAME), body, "{} v{version}", O::NAME);
+            assert_eq!(
+                through_theirs::<T>(&body, version, O::NAME),
+                body,
+                "{} v{version}",
+                O::NAME
+            );
         }
         compare_defaults::<O, T>(version);
     }
@@ -41,19 +46,33 @@ where
 
 fn through_theirs<T: Encodable + Decodable>(body: &Bytes, version: i16, name: &str) -> Bytes {
     let mut input = body.clone();
-    let read = T::decode(&mut input, version).unwrap_or_else(|e| panic!("{name} v{version}: {e} in {body:02x?}"));
-    assert!(input.is_empty(), "{name} v{version}: {} bytes were not read", input.len());
+    let read = T::decode(&mut input, version)
+        .unwrap_or_else(|e| panic!("{name} v{version}: {e} in {body:02x?}"));
+    assert!(
+        input.is_empty(),
+        "{name} v{version}: {} bytes were not read",
+        input.len()
+    );
     let mut output = BytesMut::new();
-    read.encode(&mut output, version).unwrap_or_else(|e| panic!("{name} v{version}: {e}"));
+    read.encode(&mut output, version)
+        .unwrap_or_else(|e| panic!("{name} v{version}: {e}"));
     output.freeze()
 }
 
 fn compare_defaults<O: Message, T: Encodable + Default>(version: i16) {
     let mut expected = BytesMut::new();
-    let (Ok(()), Ok(body)) = (T::default().encode(&mut expected, version), encode_body(&O::default(), version)) else {
+    let (Ok(()), Ok(body)) = (
+        T::default().encode(&mut expected, version),
+        encode_body(&O::default(), version),
+    ) else {
         return;
     };
-    assert_eq!(body.to_bytes().unwrap(), expected, "default of {} v{version}", O::NAME);
+    assert_eq!(
+        body.to_bytes().unwrap(),
+        expected,
+        "default of {} v{version}",
+        O::NAME
+    );
     let read = decode_exact::<O>(expected.freeze(), version);
     assert!(read.is_ok(), "{} v{version}: {read:?}", O::NAME);
 }
@@ -248,7 +267,9 @@ fn bytes_equal_those_of_kafka_protocol() {
     WriteTxnMarkersResponse
     };
     // Theirs takes the field `Version` for the version of what follows.
-    pairs += compare_with::<ours::LeaderChangeMessage, theirs::LeaderChangeMessage>(|m, v| m.version = v);
+    pairs += compare_with::<ours::LeaderChangeMessage, theirs::LeaderChangeMessage>(|m, v| {
+        m.version = v
+    });
     pairs += compare_with::<ours::VotersRecord, theirs::VotersRecord>(|m, v| m.version = v);
     println!("{pairs} pairs of message and version");
     assert!(pairs > 500, "only {pairs} pairs were compared");

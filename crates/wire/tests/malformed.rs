@@ -31,7 +31,11 @@ impl Broken {
         let result = M::decode(&mut Reader::new(bytes), version);
         let change = region.change();
         let taken = change.bytes_allocated;
-        assert!(taken <= allowed(input.len()), "{} v{version} takes {taken} bytes for {input:02x?}", M::NAME);
+        assert!(
+            taken <= allowed(input.len()),
+            "{} v{version} takes {taken} bytes for {input:02x?}",
+            M::NAME
+        );
         self.worst = self.worst.max(taken);
         self.inputs += 1;
         result.is_ok()
@@ -41,7 +45,11 @@ impl Broken {
         for at in 0..body.len() {
             let rest = (body.len() - at) as i32;
             for len in [-2, i32::MAX, rest + 1] {
-                for patch in [len.to_be_bytes().to_vec(), (len as i16).to_be_bytes().to_vec(), uvarint(len as u32)] {
+                for patch in [
+                    len.to_be_bytes().to_vec(),
+                    (len as i16).to_be_bytes().to_vec(),
+                    uvarint(len as u32),
+                ] {
                     let mut broken = body.to_vec();
                     let end = (at + patch.len()).min(broken.len());
                     broken[at..end].copy_from_slice(&patch[..end - at]);
@@ -79,7 +87,12 @@ impl Visitor for Broken {
             for cut in 0..body.len() {
                 self.decode::<M>(&body[..cut], version);
                 let exact = decode_exact::<M>(body.slice(..cut), version);
-                assert!(exact.is_err(), "{} v{version} decodes although cut at {cut} of {}", M::NAME, body.len());
+                assert!(
+                    exact.is_err(),
+                    "{} v{version} decodes although cut at {cut} of {}",
+                    M::NAME,
+                    body.len()
+                );
             }
             self.impossible_lengths::<M>(&body, version);
         }
@@ -90,6 +103,9 @@ impl Visitor for Broken {
 fn broken_messages_give_errors_and_take_no_memory() {
     let mut broken = Broken::default();
     visit_all(&mut broken);
-    println!("{} inputs, at most {} bytes taken", broken.inputs, broken.worst);
+    println!(
+        "{} inputs, at most {} bytes taken",
+        broken.inputs, broken.worst
+    );
     assert!(broken.inputs > 100_000);
 }

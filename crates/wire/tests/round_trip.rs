@@ -17,16 +17,29 @@ impl Visitor for RoundTrip {
             let mut g = Gen::new(self.seed.wrapping_add(version as u64));
             for _ in 0..3 {
                 let message: M = sample(&mut g, version);
-                let body = encode_body(&message, version).unwrap_or_else(|e| panic!("{} v{version}: {e}", M::NAME));
+                let body = encode_body(&message, version)
+                    .unwrap_or_else(|e| panic!("{} v{version}: {e}", M::NAME));
                 let body = body.to_bytes().unwrap();
                 let back = decode_exact::<M>(body.clone(), version);
-                assert_eq!(back.as_ref(), Ok(&message), "{} v{version}: {body:02x?}", M::NAME);
-                assert!(M::MIN_SIZE <= body.len(), "{} v{version} is shorter than its minimum", M::NAME);
+                assert_eq!(
+                    back.as_ref(),
+                    Ok(&message),
+                    "{} v{version}: {body:02x?}",
+                    M::NAME
+                );
+                assert!(
+                    M::MIN_SIZE <= body.len(),
+                    "{} v{version} is shorter than its minimum",
+                    M::NAME
+                );
             }
             // Defaults are no random values, but the commonest ones.
             if let Ok(body) = encode_body(&M::default(), version) {
                 let back: M = decode_exact(body.to_bytes().unwrap(), version).unwrap();
-                assert_eq!(encode_body(&back, version).unwrap().to_bytes(), body.to_bytes());
+                assert_eq!(
+                    encode_body(&back, version).unwrap().to_bytes(),
+                    body.to_bytes()
+                );
             }
             self.pairs += 1;
         }

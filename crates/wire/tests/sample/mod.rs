@@ -1,5 +1,11 @@
 //! Random values of every message, from a seed.
-#![allow(clippy::all, dead_code, unused_mut, unused_variables, reason = "most of it is generated, and each test uses a part")]
+#![allow(
+    clippy::all,
+    dead_code,
+    unused_mut,
+    unused_variables,
+    reason = "most of it is generated, and each test uses a part"
+)]
 
 use bytes::Bytes;
 use tarn_wire::{Message, Records, Str, Uuid};
@@ -29,7 +35,11 @@ impl Gen {
 
     /// Now and then a tagged field of the future; known tags end at 107.
     pub(crate) fn tags(&mut self) -> Vec<(u32, Bytes)> {
-        if self.below(4) == 0 { vec![(200 + self.below(300) as u32, self.bytes())] } else { Vec::new() }
+        if self.below(4) == 0 {
+            vec![(200 + self.below(300) as u32, self.bytes())]
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -59,7 +69,11 @@ impl Sample for bool {
 
 impl Sample for Uuid {
     fn sample(g: &mut Gen, _: i16, _: bool) -> Self {
-        if g.below(4) == 0 { Uuid::ZERO } else { Uuid::from_halves(g.next(), g.next()) }
+        if g.below(4) == 0 {
+            Uuid::ZERO
+        } else {
+            Uuid::from_halves(g.next(), g.next())
+        }
     }
 }
 
