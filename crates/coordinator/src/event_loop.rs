@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::error::CoordinatorError;
 use crate::runtime::{Clock, RuntimeConfig};
-use crate::shard::{CoordinatorRecord, LoadedRecord, Shard};
+use crate::shard::{CoordinatorRecord, LoadedRecord, Outcome, Shard};
 use crate::store::{BoxFuture, Store};
 
 /// Replies that may wait for durability before no further event is taken.
@@ -47,16 +47,28 @@ pub(crate) trait Event<S>: Send {
     fn complete(self: Box<Self>, outcome: Result<(), CoordinatorError>);
 }
 
-/// Wraps what a deadline wants done afterwards.
-struct After(Option<Box<dyn FnOnce() + Send>>);
+/// A decision that answers whom it likes once its records are durable.
+pub(crate) struct Submitted<F> {
+    decide: Option<F>,
+    after: Option<Box<dyn FnOnce() + Send>>,
+}
 
-impl<S> Event<S> for After {
-    fn decide(&mut self, _: &mut S, _: i64) -> Vec<CoordinatorRecord> {
-        Vec::new()
+impl<F> Submitted<F> {
+    pub(crate) fn new(decide: F) -> Box<Self> {
+        Box::new(Submitted { decide: Some(decide), after: None })
+    }
+}
+
+impl<S, F: FnOnce(&mut S, i64) -> Outcome + Send> Event<S> for Submitted<F> {
+    fn decide(&mut self, shard: &mut S, now_ms: i64) -> Vec<CoordinatorRecord> {
+        let Some(decide) = self.decide.take() else { return Vec::new() };
+        let outcome = decide(shard, now_ms);
+        self.after = outcome.after;
+        outcome.records
     }
 
     fn complete(self: Box<Self>, outcome: Result<(), CoordinatorError>) {
-        if let (Ok(()), Some(after)) = (outcome, self.0) {
+        if let (Ok(()), Some(after)) = (outcome, self.after) {
             after();
         }
     }
@@ -201,25 +213,28 @@ impl<S: Shard> EventLoop<S> {
                 () = async { match sleep_ms { Some(ms) => tokio::time::sleep(Duration::from_millis(ms as u64)).await, None => std::future::pending().await } } => {
                     let now = (self.clock)();
                     if serving.shard.next_deadline_ms().is_some_and(|at| at <= now) {
-                        let outcome = serving.shard.on_deadline(now);
-                        self.append(serving, outcome.records, now)?;
-                        serving.pending.push_back((serving.appended, Box::new(After(outcome.after))));
-                        serving.release();
+                        self.take(serving, Submitted::new(|shard: &mut S, now_ms| shard.on_deadline(now_ms)), now)?;
                     }
                 }
                 event = self.queue.recv(), if serving.pending.len() < PENDING_REPLIES_MAX => {
-                    let Some(mut event) = event else { return Ok(()) };
+                    let Some(event) = event else { return Ok(()) };
                     let now = (self.clock)();
-                    let records = event.decide(&mut serving.shard, now);
-                    if let Err(error) = self.append(serving, records, now) {
-                        event.complete(Err(error.clone()));
-                        return Err(error);
-                    }
-                    serving.pending.push_back((serving.appended, event));
-                    serving.release();
+                    self.take(serving, event, now)?;
                 }
             }
         }
+    }
+
+    /// Takes one event through decision and append; its reply waits for the disk.
+    fn take(&self, serving: &mut Serving<S>, mut event: Box<dyn Event<S>>, now_ms: i64) -> Result<(), CoordinatorError> {
+        let records = event.decide(&mut serving.shard, now_ms);
+        if let Err(error) = self.append(serving, records, now_ms) {
+            event.complete(Err(error.clone()));
+            return Err(error);
+        }
+        serving.pending.push_back((serving.appended, event));
+        serving.release();
+        Ok(())
     }
 
     /// Appends and replays; on failure the shard is not to be used any more.

@@ -24,6 +24,6 @@ mod topic;
 pub use error::CoordinatorError;
 pub use hash::{java_string_hash, partition_for_key};
 pub use runtime::{Clock, Runtime, RuntimeConfig, system_clock};
-pub use shard::{CoordinatorRecord, DeadlineOutcome, LoadedRecord, ReplayError, Shard};
+pub use shard::{CoordinatorRecord, LoadedRecord, Outcome, ReplayError, Shard};
 pub use store::{BoxFuture, Chunk, ReplicaStore, Store};
 pub use topic::{InternalTopic, TopicCreator};

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
+use tarn_metadata::Image;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::error::CoordinatorError;
-use crate::event_loop::{Event, EventLoop, Phase};
+use crate::event_loop::{Event, EventLoop, Phase, Submitted};
 use crate::hash::partition_for_key;
-use crate::shard::{CoordinatorRecord, Shard};
+use crate::shard::{CoordinatorRecord, Outcome, Shard};
 use crate::store::Store;
 use crate::topic::{InternalTopic, TopicCreator};
 
@@ -120,6 +121,14 @@ impl<S: Shard> Runtime<S> {
         self.partitions.read().led.get(&partition).is_some_and(|served| served.phase.is_active())
     }
 
+    /// Brings the served partitions in line with the image. Call it after the replica room has applied the same image.
+    pub fn apply(self: &Arc<Self>, image: &Image, node_id: i32) {
+        let leaders: Vec<Option<i32>> = image.topic(self.topic()).map_or_else(Vec::new, |topic| {
+            topic.partitions.iter().map(|partition| (partition.leader == node_id).then_some(partition.leader_epoch)).collect()
+        });
+        self.reconcile(&leaders);
+    }
+
     /// Brings the served partitions in line with the metadata: `leaders[p]` is the leader epoch when this broker leads partition `p`,
     /// `None` when it does not. Idempotent. A partition that stays keeps its shard, also when only its leader epoch was bumped.
     pub fn reconcile(self: &Arc<Self>, leaders: &[Option<i32>]) {
@@ -192,7 +201,7 @@ impl<S: Shard> Runtime<S> {
     {
         let (sender, receiver) = oneshot::channel();
         let request = Request { decide: Some(decide), reply: None, sender };
-        self.enqueue(partition, Box::new(request)).await?;
+        self.enqueue(partition, Box::new(request))?;
         match tokio::time::timeout(Duration::from_millis(self.config.write_timeout_ms), receiver).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => Err(self.not_coordinator(partition).into()),
@@ -209,7 +218,16 @@ impl<S: Shard> Runtime<S> {
         self.write(partition, move |shard, now_ms| Ok((Vec::new(), look(shard, now_ms)))).await
     }
 
-    async fn enqueue(&self, partition: i32, event: Box<dyn Event<S>>) -> Result<(), CoordinatorError> {
+    /// A decision that answers other requests than its own (or later): appends its records, and runs [`Outcome::after`] once they are
+    /// durable, whether or not the caller still waits. Everything the decision holds is dropped when the shard is lost.
+    pub fn submit<F>(&self, partition: i32, decide: F) -> Result<(), CoordinatorError>
+    where
+        F: FnOnce(&mut S, i64) -> Outcome + Send + 'static,
+    {
+        self.enqueue(partition, Submitted::new(decide))
+    }
+
+    fn enqueue(&self, partition: i32, event: Box<dyn Event<S>>) -> Result<(), CoordinatorError> {
         let queue = {
             let partitions = self.partitions.read();
             let served = partitions.led.get(&partition).ok_or_else(|| self.not_coordinator(partition))?;

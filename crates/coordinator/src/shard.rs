@@ -29,9 +29,9 @@ pub struct LoadedRecord {
 #[error("{0}")]
 pub struct ReplayError(pub String);
 
-/// What a shard wants done when a deadline has passed.
+/// What a decision without a single reply wants done: a deadline that passed, or [`crate::Runtime::submit`].
 #[derive(Default)]
-pub struct DeadlineOutcome {
+pub struct Outcome {
     /// Records to append first.
     pub records: Vec<CoordinatorRecord>,
     /// Runs once the records are durable (at once if there are none): the place to answer waiting requests. Dropped without being run when
@@ -58,8 +58,8 @@ pub trait Shard: Send + 'static {
     }
 
     /// A deadline has passed. Must move [`Shard::next_deadline_ms`] beyond `now_ms`.
-    fn on_deadline(&mut self, now_ms: i64) -> DeadlineOutcome {
+    fn on_deadline(&mut self, now_ms: i64) -> Outcome {
         let _ = now_ms;
-        DeadlineOutcome::default()
+        Outcome::default()
     }
 }

@@ -44,11 +44,11 @@ pub enum AppendSource {
 
 /// The read-only answer: which mirror holds the partition, in which state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadOnly {
+pub(crate) struct ReadOnly {
     /// Name of the mirror.
-    pub mirror: Str,
+    pub(crate) mirror: Str,
     /// Actual state, upper case; `UNKNOWN` until the mirror room has told it.
-    pub state: Str,
+    pub(crate) state: Str,
 }
 
 /// The guard with the membership change it was decided for.

@@ -152,6 +152,11 @@ impl Partition {
         self.log.high_watermark()
     }
 
+    /// Number of fetches that wait for this partition to move.
+    pub fn waiting_fetches(&self) -> usize {
+        self.watchers.len()
+    }
+
     /// Who waits for this partition to move.
     pub(crate) fn watchers(&self) -> &WatchList {
         &self.watchers

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 /// One waiting request and the numbers of its partitions that moved since it last looked.
 #[derive(Debug)]
-pub struct Waiter {
+pub(crate) struct Waiter {
     moved: Mutex<Moved>,
     notify: Notify,
 }
@@ -29,7 +29,7 @@ struct Moved {
 
 impl Waiter {
     /// A waiter over `partitions` partitions, numbered from 0.
-    pub fn new(partitions: usize) -> Arc<Self> {
+    pub(crate) fn new(partitions: usize) -> Arc<Self> {
         Arc::new(Waiter {
             moved: Mutex::new(Moved { indexes: Vec::with_capacity(partitions), marked: vec![0; partitions.div_ceil(64)] }),
             notify: Notify::new(),
@@ -51,7 +51,7 @@ impl Waiter {
     }
 
     /// Waits until at least one partition moved, then moves their numbers into `into` (cleared first).
-    pub async fn moved(&self, into: &mut Vec<u32>) {
+    pub(crate) async fn moved(&self, into: &mut Vec<u32>) {
         loop {
             if self.take(into) {
                 return;
@@ -73,7 +73,7 @@ impl Waiter {
 
 /// The waiters of one partition.
 #[derive(Debug, Default)]
-pub struct WatchList {
+pub(crate) struct WatchList {
     entries: Mutex<Entries>,
 }
 
@@ -116,7 +116,7 @@ impl WatchList {
     }
 
     /// Wakes every waiter of this partition: it appended, its high watermark or log start moved, its leadership changed, or it is gone.
-    pub fn signal(&self) {
+    pub(crate) fn signal(&self) {
         let entries = self.entries.lock();
         for (waiter, index) in entries.slots.iter().flatten() {
             waiter.mark(*index);
@@ -124,14 +124,9 @@ impl WatchList {
     }
 
     /// Number of waiting requests.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let entries = self.entries.lock();
         entries.slots.len() - entries.free.len()
-    }
-
-    /// Whether nobody waits.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
