@@ -112,6 +112,9 @@ pub enum MirrorError {
     /// The topic is in no mirror, or in another one.
     #[error("{0}")]
     TopicNotInMirror(String),
+    /// The topic exists and is in no mirror.
+    #[error("Topic '{0}' is in no mirror")]
+    TopicInNoMirror(String),
     /// Resume of a topic that is not paused.
     #[error("Topic '{0}' is not paused")]
     TopicNotPaused(String),
@@ -224,7 +227,7 @@ impl MirrorError {
         let invalid = ErrorCode::INVALID_REQUEST.0;
         let (early_code, late_code) = match self {
             E::InvalidName(_) => (early::INVALID_MIRROR_NAME, invalid),
-            E::UnknownMirror(_) => (early::UNKNOWN_MIRROR, late::UNKNOWN_CLUSTER_MIRROR),
+            E::UnknownMirror(_) | E::TopicInNoMirror(_) => (early::UNKNOWN_MIRROR, late::UNKNOWN_CLUSTER_MIRROR),
             E::AlreadyExists(_) => (invalid, late::CLUSTER_MIRROR_ALREADY_EXISTS),
             E::TopicAlreadyInMirror(_) => (early::TOPIC_ALREADY_IN_MIRROR, late::TOPIC_ALREADY_IN_CLUSTER_MIRROR),
             E::TopicNotInMirror(_) => (early::TOPIC_NOT_IN_MIRROR, late::TOPIC_NOT_IN_CLUSTER_MIRROR),
