@@ -1,0 +1,206 @@
+//! Owns one real Kafka node: configuration, format, start, kill, restart on the same folder and port.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::driver::Cluster;
+use crate::jars::{self, KAFKA_CURRENT, Logging};
+use crate::ports::free_port;
+use crate::process::{Process, Scratch};
+use crate::{raw, wait};
+
+const START_LIMIT: Duration = Duration::from_secs(90);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// A killed broker's ZooKeeper session must expire before the next one can register.
+const ZOOKEEPER_SESSION_MS: u32 = 2_000;
+
+/// A running Kafka node.
+#[derive(Debug)]
+pub struct Kafka {
+    version: String,
+    port: u16,
+    process: Process,
+    logging: Logging,
+    scratch: Scratch,
+}
+
+impl Kafka {
+    /// Starts the current version with default settings.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(KAFKA_CURRENT, &[])
+    }
+
+    /// Starts `version` with `settings` on top of the defaults of the tests.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_with(version: &str, settings: &[(&str, &str)]) -> Self {
+        Self::try_start(version, settings).unwrap_or_else(|e| panic!("kafka {version}: {e:#}"))
+    }
+
+    fn try_start(version: &str, settings: &[(&str, &str)]) -> Result<Self> {
+        let scratch = Scratch::new(&format!("kafka-{version}"));
+        let dir = scratch.path();
+        let logging = Logging::write(dir, "WARN");
+        let port = free_port();
+        let config = if has_kraft(version) { kraft_config(dir, port) } else { zookeeper_config(dir, port)? };
+        fs::write(dir.join("server.properties"), with_settings(config, settings))?;
+        let process = launch(version, dir, &logging, true)?;
+        let mut kafka = Self { version: version.into(), port, process, logging, scratch };
+        kafka.await_ready();
+        Ok(kafka)
+    }
+
+    fn await_ready(&mut self) {
+        let (port, process) = (self.port, &mut self.process);
+        wait::until(START_LIMIT, "kafka answers ApiVersions", || {
+            process.check_running().unwrap_or_else(|e| panic!("{e:#}"));
+            raw::api_versions(port).map(|_| ()).map_err(|e| format!("{e:#}"))
+        });
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Its client port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The Java clients' view of it.
+    #[must_use]
+    pub fn cluster(&self) -> Cluster {
+        Cluster { bootstrap: self.bootstrap() }
+    }
+
+    /// The folder of one partition.
+    #[must_use]
+    pub fn partition_dir(&self, topic: &str, partition: i32) -> PathBuf {
+        self.scratch.path().join("data").join(format!("{topic}-{partition}"))
+    }
+
+    /// The broker process, for freezing it.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Ends it the hard way.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Ends it in order.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn stop(&mut self) {
+        self.process.terminate();
+        self.process.wait(STOP_LIMIT).expect("kafka ends");
+    }
+
+    /// Starts it again on the same folder and port, after [`Kafka::kill`] or [`Kafka::stop`].
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn restart(&mut self) {
+        self.process = launch(&self.version, self.scratch.path(), &self.logging, false).expect("kafka starts again");
+        self.await_ready();
+    }
+}
+
+fn has_kraft(version: &str) -> bool {
+    !version.starts_with("2.")
+}
+
+fn launch(version: &str, dir: &Path, logging: &Logging, first: bool) -> Result<Process> {
+    let mut command = jars::java(version, 512, logging);
+    // A broker that is killed while it writes its class data archive would leave a broken one: nothing shared here.
+    command.arg("KafkaNode");
+    let config = dir.join("server.properties");
+    if has_kraft(version) {
+        command.arg("kraft").arg(config);
+        if first {
+            command.arg(random_id());
+        }
+    } else {
+        command.arg("zookeeper").arg(dir.join("zookeeper.properties")).arg(config);
+        command.arg(if first { 0 } else { ZOOKEEPER_SESSION_MS + 1_000 }.to_string());
+    }
+    command.current_dir(dir);
+    Process::spawn(&format!("kafka-{version}"), command, &dir.join("kafka.log"))
+}
+
+fn common_config(dir: &Path, port: u16) -> String {
+    format!(
+        "log.dirs={}\nadvertised.listeners=PLAINTEXT://127.0.0.1:{port}\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=3\n\
+         transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=3\n\
+         group.initial.rebalance.delay.ms=0\nauto.create.topics.enable=false\nmessage.max.bytes=33554432\nlog.cleaner.backoff.ms=200\n\
+         log.cleaner.dedupe.buffer.size=8388608\nlog.retention.check.interval.ms=500\nlog.initial.task.delay.ms=500\n\
+         socket.request.max.bytes=209715200\n",
+        dir.join("data").display()
+    )
+}
+
+fn kraft_config(dir: &Path, port: u16) -> String {
+    let controller = free_port();
+    let mut config = common_config(dir, port);
+    write!(
+        config,
+        "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+         controller.listener.names=CONTROLLER\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+         controller.quorum.voters=1@127.0.0.1:{controller}\nshare.coordinator.state.topic.replication.factor=1\n\
+         share.coordinator.state.topic.min.isr=1\n"
+    )
+    .ok();
+    config
+}
+
+fn zookeeper_config(dir: &Path, port: u16) -> Result<String> {
+    let zookeeper = free_port();
+    fs::write(
+        dir.join("zookeeper.properties"),
+        format!(
+            "dataDir={}\nclientPort={zookeeper}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\ntickTime=500\nmaxClientCnxns=0\n",
+            dir.join("zookeeper").display()
+        ),
+    )
+    .context("zookeeper.properties")?;
+    let mut config = common_config(dir, port);
+    write!(config, "broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nzookeeper.connect=127.0.0.1:{zookeeper}\nzookeeper.session.timeout.ms={ZOOKEEPER_SESSION_MS}\n").ok();
+    Ok(config)
+}
+
+/// Later lines win over earlier ones with the same key, as in Java's properties.
+fn with_settings(mut config: String, settings: &[(&str, &str)]) -> String {
+    for (key, value) in settings {
+        writeln!(config, "{key}={value}").ok();
+    }
+    config
+}
+
+/// A fresh cluster id in Kafka's 22-character form. `A` in front keeps it from looking like an option.
+fn random_id() -> String {
+    let mut bytes = *uuid::Uuid::new_v4().as_bytes();
+    bytes[0] = 0;
+    raw::id_text(bytes)
+}

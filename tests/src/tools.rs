@@ -1,0 +1,45 @@
+//! Owns running Kafka's own command-line classes, one JVM a call: slow, so only where the tool itself is the judge.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::jars::{self, KAFKA_CURRENT, Logging};
+use crate::process::{self, Output, Scratch};
+
+const TOOL_LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs `main_class` of the current Kafka with `arguments`.
+///
+/// # Panics
+/// When Java cannot be started or the tool hangs.
+#[must_use]
+pub fn run(main_class: &str, arguments: &[&str]) -> Output {
+    let scratch = Scratch::new("tool");
+    let mut command = jars::java(KAFKA_CURRENT, 256, &Logging::write(scratch.path(), "WARN"));
+    command.arg(main_class).args(arguments);
+    process::run(command, TOOL_LIMIT).unwrap_or_else(|e| panic!("{main_class}: {e:#}"))
+}
+
+/// `DumpLogSegments --deep-iteration` over every segment file of a partition folder; `extra` selects a decoder.
+///
+/// # Panics
+/// When the tool refuses a file.
+#[must_use]
+pub fn dump_log(partition_dir: &Path, extra: &[&str]) -> String {
+    let mut files: Vec<String> = std::fs::read_dir(partition_dir)
+        .unwrap_or_else(|e| panic!("{}: {e}", partition_dir.display()))
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.extension().is_some_and(|e| ["log", "index", "timeindex", "txnindex", "snapshot"].iter().any(|x| e == *x)))
+        .map(|p| p.display().to_string())
+        .collect();
+    files.sort();
+    let list = files.join(",");
+    let mut arguments = vec!["--deep-iteration", "--files", &list];
+    arguments.extend_from_slice(extra);
+    let output = run("org.apache.kafka.tools.DumpLogSegments", &arguments);
+    assert_eq!(output.code, 0, "DumpLogSegments {list}: {}", output.stderr);
+    for sign in ["Exception", "mismatch", "Non-secutive", "isvalid: false"] {
+        assert!(!output.stdout.contains(sign) && !output.stderr.contains(sign), "DumpLogSegments complains:\n{}\n{}", output.stdout, output.stderr);
+    }
+    output.stdout
+}
