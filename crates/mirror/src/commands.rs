@@ -12,7 +12,7 @@ mod wishes;
 
 pub use self::definition::{AlterOp, CreateMirror, alter_mirror, create_mirror, delete_mirror, set_cluster_id, synced_keys};
 pub use self::growth::{ConfigChanges, adopt_source_id, exclude_topic, grow_topic, set_stopped, sync_configs};
-pub use self::plan::bump_epochs;
+pub use self::plan::{LEADER_EPOCH_MAX, NewTopic, Planner, bump_epochs};
 pub use self::topics::{AddTopic, AddTopics, SourceFacts, add_topics, fulfil_wanted};
 pub use self::wishes::{ChangeTopics, Wish, change_topics};
 
@@ -53,6 +53,3 @@ pub struct Decision {
 pub fn is_internal(topic: &str) -> bool {
     matches!(topic, "__consumer_offsets" | "__transaction_state" | "__share_group_state" | "__mirror_state" | "__cluster_metadata")
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,6 +9,7 @@ pub mod patterns;
 
 use std::collections::BTreeMap;
 
+use tarn_metadata::Image;
 use tarn_metadata::config::{ConfigDef, ConfigValue, split_list};
 use tarn_wire::Str;
 
@@ -76,12 +77,22 @@ pub enum DeletionPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MirrorConfig {
     values: BTreeMap<String, String>,
+    defaults: BTreeMap<String, String>,
 }
 
 impl MirrorConfig {
     /// From stored keys and values.
     pub fn new<K: AsRef<str>, V: Into<String>>(stored: impl IntoIterator<Item = (K, V)>) -> MirrorConfig {
-        MirrorConfig { values: stored.into_iter().map(|(k, v)| (canonical(k.as_ref()).to_owned(), v.into())).collect() }
+        let values = stored.into_iter().map(|(k, v)| (canonical(k.as_ref()).to_owned(), v.into())).collect();
+        MirrorConfig { values, defaults: BTreeMap::new() }
+    }
+
+    /// The definition of a mirror in the image, over the broker's defaults; empty if there is no such mirror.
+    pub fn of(image: &Image, mirror: &str, broker: &BrokerSettings) -> MirrorConfig {
+        let stored = image.mirror(mirror);
+        let mut config = MirrorConfig::new(stored.iter().flat_map(|c| c.iter()).map(|(k, v)| (k.as_str(), v.as_str())));
+        config.defaults = broker.defaults.clone();
+        config
     }
 
     /// Whether nothing is stored: such a mirror does not exist.
@@ -109,10 +120,16 @@ impl MirrorConfig {
         self.values.remove(canonical(key));
     }
 
+    /// Whether somebody chose a value, for this mirror or for the broker.
+    fn is_chosen(&self, key: &str) -> bool {
+        self.get(key).is_some() || self.defaults.contains_key(canonical(key))
+    }
+
     fn value(&self, key: &str) -> Option<ConfigValue> {
         let def = definition(key)?;
-        let written = self.get(key).and_then(|raw| def.parse(raw).ok());
-        written.or_else(|| def.default.and_then(|raw| def.parse(raw).ok()))
+        let parse = |raw: &str| def.parse(raw).ok();
+        let written = self.get(key).and_then(parse);
+        written.or_else(|| self.defaults.get(def.name).and_then(|raw| parse(raw))).or_else(|| def.default.and_then(parse))
     }
 
     fn integer(&self, key: &str) -> Option<i64> {
@@ -125,6 +142,13 @@ impl MirrorConfig {
 
     fn flag(&self, key: &str) -> bool {
         self.value(key).and_then(|v| v.as_bool()).unwrap_or(false)
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        match self.value(key) {
+            Some(ConfigValue::Text(text)) => Some(text),
+            _ => None,
+        }
     }
 
     fn list(&self, key: &str) -> Vec<String> {
@@ -146,7 +170,7 @@ impl MirrorConfig {
 
     /// `mirror.source.topic.deletion.policy`.
     pub fn deletion_policy(&self) -> DeletionPolicy {
-        match self.get("mirror.source.topic.deletion.policy") {
+        match self.text("mirror.source.topic.deletion.policy").as_deref() {
             Some("stop") => DeletionPolicy::Stop,
             _ => DeletionPolicy::Fail,
         }
@@ -184,7 +208,7 @@ impl MirrorConfig {
 
     /// What the data plane needs to reach and read the source.
     pub fn source_settings(&self, mirror: &Str, broker: &BrokerSettings) -> SourceSettings {
-        let isolation = match self.get("mirror.fetch.isolation.level") {
+        let isolation = match self.text("mirror.fetch.isolation.level").as_deref() {
             Some("read_committed") => Isolation::ReadCommitted,
             _ => Isolation::ReadUncommitted,
         };
@@ -199,7 +223,7 @@ impl MirrorConfig {
                 idle_ms_max: self.integer("connections.max.idle.ms").unwrap_or(600_000),
                 socket_timeout_ms: self.int32("mirror.socket.timeout.ms", 30_000),
                 // The table shows the prototype's default; a fixed size is applied only if somebody asked for one.
-                receive_buffer_bytes: if self.get("mirror.socket.receive.buffer.bytes").is_some() {
+                receive_buffer_bytes: if self.is_chosen("mirror.socket.receive.buffer.bytes") {
                     self.int32("mirror.socket.receive.buffer.bytes", -1)
                 } else {
                     -1
@@ -220,7 +244,7 @@ impl MirrorConfig {
 }
 
 /// One key as DescribeConfigs shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct DescribedKey {
     /// The spelling the caller asked for, or the canonical one.
     pub name: String,

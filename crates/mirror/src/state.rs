@@ -119,42 +119,17 @@ impl fmt::Display for MirrorState {
 }
 
 /// What the operator wants for a topic: part of the membership record in the metadata log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Desired {
-    /// Copy.
-    Mirroring,
-    /// Hold, read-only.
-    Paused,
-    /// Fail over.
-    Stopped,
-}
+pub use tarn_metadata::DesiredState as Desired;
 
-impl Desired {
-    /// Every desired state.
-    pub const ALL: [Desired; 3] = [Desired::Mirroring, Desired::Paused, Desired::Stopped];
+/// Every wish.
+pub const WISHES: [Desired; 3] = [Desired::Mirroring, Desired::Paused, Desired::Stopped];
 
-    /// Byte in our membership record: that of the state it aims at.
-    pub fn byte(self) -> i8 {
-        self.target().byte()
-    }
-
-    /// Reads the byte of a membership record; `None` for a byte no version of ours writes.
-    pub fn from_byte(byte: i8) -> Option<Desired> {
-        Desired::ALL.into_iter().find(|d| d.byte() == byte)
-    }
-
-    /// The actual state that fulfils it.
-    pub fn target(self) -> MirrorState {
-        match self {
-            Desired::Mirroring => MirrorState::Mirroring,
-            Desired::Paused => MirrorState::Paused,
-            Desired::Stopped => MirrorState::Stopped,
-        }
-    }
-
-    /// Name, as shown by describe.
-    pub fn name(self) -> &'static str {
-        self.target().name()
+/// The actual state that fulfils a wish.
+pub fn target(desired: Desired) -> MirrorState {
+    match desired {
+        Desired::Mirroring => MirrorState::Mirroring,
+        Desired::Paused => MirrorState::Paused,
+        Desired::Stopped => MirrorState::Stopped,
     }
 }
 
@@ -193,8 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn desired_states_use_the_bytes_of_our_enum() {
-        assert_eq!((Desired::Mirroring.byte(), Desired::Paused.byte(), Desired::Stopped.byte()), (1, 3, 5));
-        assert_eq!(Desired::from_byte(2), None);
+    fn wishes_use_the_bytes_of_our_enum() {
+        for desired in WISHES {
+            assert_eq!(desired.code(), target(desired).byte());
+            assert_eq!(desired.name(), target(desired).name());
+        }
     }
 }

@@ -6,7 +6,8 @@ use tarn_wire::messages::ConfigRecord;
 use tarn_wire::{Str, Uuid};
 
 use super::definition::{config_record, merged, synced_key, synced_keys};
-use super::{members, plan};
+use super::members;
+use super::plan::Planner;
 use crate::config::{TOPICS_EXCLUDE, definition};
 use crate::dialect::MirrorError;
 
@@ -21,7 +22,7 @@ pub fn set_stopped(image: &Image, topic: &str, topic_id: Uuid, change_offset: i6
 }
 
 /// Grows a mirrored topic to the source's partition count. Only while it is wished to be mirrored.
-pub fn grow_topic(image: &Image, mirror: &str, topic: &str, topic_id: Uuid, partitions: i32) -> Result<Vec<Record>, MirrorError> {
+pub fn grow_topic(image: &Image, planner: &dyn Planner, mirror: &str, topic: &str, topic_id: Uuid, partitions: i32) -> Result<Vec<Record>, MirrorError> {
     let active = image
         .membership(topic)
         .is_some_and(|m| m.mirror == *mirror && m.topic_id == topic_id && m.desired == DesiredState::Mirroring);
@@ -29,7 +30,7 @@ pub fn grow_topic(image: &Image, mirror: &str, topic: &str, topic_id: Uuid, part
     if !active || here == 0 || here >= partitions {
         return Ok(Vec::new());
     }
-    plan::grow(image, topic, partitions)
+    planner.grow(image, topic, partitions)
 }
 
 /// Remembers the id a source has given to a topic that had none when it was added.

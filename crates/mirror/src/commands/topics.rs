@@ -7,7 +7,8 @@ use tarn_metadata::{DesiredState, Image, Membership, Record, TopicImage, check_t
 use tarn_wire::{Str, Uuid};
 
 use super::definition::{config_record, merged};
-use super::{Decision, TopicResult, is_internal, members, plan};
+use super::plan::{NewTopic, Planner};
+use super::{Decision, TopicResult, is_internal, members};
 use crate::config::{MirrorConfig, TOPICS_EXCLUDE, TOPICS_INCLUDE, patterns::Patterns};
 use crate::dialect::MirrorError;
 
@@ -64,7 +65,11 @@ struct Claimed {
 }
 
 /// Adds topics. Each gets its own result.
-pub fn add_topics(image: &Image, request: &AddTopics) -> Result<Decision, MirrorError> {
+pub fn add_topics(
+    image: &Image,
+    planner: &dyn Planner,
+    request: &AddTopics,
+) -> Result<Decision, MirrorError> {
     if !members::mirror_exists(image, &request.mirror) {
         return Err(MirrorError::UnknownMirror(request.mirror.to_string()));
     }
@@ -82,7 +87,7 @@ pub fn add_topics(image: &Image, request: &AddTopics) -> Result<Decision, Mirror
             None if exclude.as_ref().is_some_and(|e| e.matches(&topic.name)) => {
                 Err(MirrorError::InvalidRequest(format!("Topic '{}' is matched by {TOPICS_EXCLUDE}", topic.name)))
             }
-            None => add_one(image, request, &stored, topic, &mut claimed),
+            None => add_one(image, planner, request, &stored, topic, &mut claimed),
         };
         match result {
             Ok(records) => {
@@ -149,6 +154,7 @@ fn stop_excluded(image: &Image, request: &AddTopics, records: &mut Vec<Record>) 
 
 fn add_one(
     image: &Image,
+    planner: &dyn Planner,
     request: &AddTopics,
     stored: &MirrorConfig,
     topic: &AddTopic,
@@ -163,8 +169,8 @@ fn add_one(
         check_member(member, request, topic)?;
     }
     match image.topic(&topic.name) {
-        Some(local) => join(local, member.map(|m| &**m), request, stored, topic, image),
-        None => create(image, request, topic, claimed),
+        Some(local) => join(local, member.map(|m| &**m), request, stored, topic, (image, planner)),
+        None => create(image, planner, request, topic, claimed),
     }
 }
 
@@ -200,7 +206,7 @@ fn join(
     request: &AddTopics,
     stored: &MirrorConfig,
     topic: &AddTopic,
-    image: &Image,
+    (image, planner): (&Image, &dyn Planner),
 ) -> Result<Vec<Record>, MirrorError> {
     let name = &topic.name;
     // The source's id that this local topic is known to correspond to, when it is not the same one (a source without ids, upgraded later).
@@ -229,7 +235,7 @@ fn join(
             return Err(MirrorError::InvalidRequest(format!("Topic '{name}' has {here} partitions here and only {there} at the source")));
         }
         if here < there {
-            records.extend(plan::grow(image, name, there)?);
+            records.extend(planner.grow(image, name, there)?);
         }
     }
     records.push(members::wish(name, local.id, &request.mirror, DesiredState::Mirroring, source_id));
@@ -237,7 +243,13 @@ fn join(
 }
 
 /// The topic does not exist here: created from what the source said, or kept as wanted.
-fn create(image: &Image, request: &AddTopics, topic: &AddTopic, claimed: &mut Claimed) -> Result<Vec<Record>, MirrorError> {
+fn create(
+    image: &Image,
+    planner: &dyn Planner,
+    request: &AddTopics,
+    topic: &AddTopic,
+    claimed: &mut Claimed,
+) -> Result<Vec<Record>, MirrorError> {
     let name = &topic.name;
     let Some(source) = &topic.source else {
         return Ok(vec![members::wish(name, Uuid::ZERO, &request.mirror, DesiredState::Mirroring, Uuid::ZERO)]);
@@ -257,7 +269,16 @@ fn create(image: &Image, request: &AddTopics, topic: &AddTopic, claimed: &mut Cl
     if let Some(other) = claimed.names.get(&collision_key(name)) {
         return Err(MirrorError::InvalidTopic(format!("Topic '{name}' collides with topic '{other}'")));
     }
-    let mut records = plan::create_topic(image, name, id, source.partitions, request.replication_factor, &source.configs)?;
+    let mut records = planner.create_topic(
+        image,
+        NewTopic {
+            name,
+            id,
+            partitions: source.partitions,
+            replication_factor: request.replication_factor,
+            configs: &source.configs,
+        },
+    )?;
     claimed.ids.insert(id, name.clone());
     claimed.names.insert(collision_key(name), name.clone());
     records.push(members::wish(name, id, &request.mirror, DesiredState::Mirroring, source.topic_id.unwrap_or(Uuid::ZERO)));
@@ -275,12 +296,12 @@ fn synced_record(request: &AddTopics, topic: &Str, configs: &[(Str, Str)]) -> Op
 }
 
 /// Creates a topic that was wanted and has now been found at the source. Nothing happens if it is not wanted by this mirror any more.
-pub fn fulfil_wanted(image: &Image, mirror: &Str, topic: &AddTopic) -> Result<Vec<Record>, MirrorError> {
+pub fn fulfil_wanted(image: &Image, planner: &dyn Planner, mirror: &Str, topic: &AddTopic) -> Result<Vec<Record>, MirrorError> {
     let wanted = image.membership(&topic.name).filter(|m| m.is_wanted() && m.mirror == *mirror && m.desired == DesiredState::Mirroring);
     if wanted.is_none() || topic.source.is_none() {
         return Ok(Vec::new());
     }
     let request = AddTopics { mirror: mirror.clone(), ..Default::default() };
     let stored = stored_config(image, mirror);
-    add_one(image, &request, &stored, topic, &mut Claimed::default())
+    add_one(image, planner, &request, &stored, topic, &mut Claimed::default())
 }

@@ -40,7 +40,7 @@ fn the_table_is_the_documented_one() {
 #[test]
 fn stopped_never_becomes_failed() {
     assert!(!allowed(MirrorState::Stopped, MirrorState::Failed));
-    for desired in Desired::ALL {
+    for desired in crate::state::WISHES {
         let failed = Event::Failed { kind: FailureKind::Permanent, text: "source topic is gone".into() };
         let step = step(&record(MirrorState::Stopped), desired, &failed, 5, POLICY);
         assert_ne!(step.record.state, MirrorState::Failed);
@@ -148,7 +148,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 fn any_desired() -> impl Strategy<Value = Desired> {
-    (0_usize..3).prop_map(|i| Desired::ALL[i])
+    (0_usize..3).prop_map(|i| crate::state::WISHES[i])
 }
 
 /// A path of allowed transitions that touches neither STOPPED nor FAILED between its ends.
@@ -182,7 +182,7 @@ proptest! {
             r = step(&r, d, &e, 1, POLICY).record;
         }
         let next = step(&r, desired, &Event::Reconcile, 2, POLICY);
-        let settled = next.record.state == desired.target();
+        let settled = next.record.state == crate::state::target(desired);
         let given_up = retries_exhausted(&next.record, POLICY);
         prop_assert!(settled || given_up || next.action != Action::Nothing, "{:?} wants {:?}", next, desired);
     }
@@ -206,7 +206,7 @@ proptest! {
                 Action::Nothing => Event::Reconcile,
             };
         }
-        prop_assert_eq!(r.state, desired.target());
+        prop_assert_eq!(r.state, crate::state::target(desired));
     }
 
     #[test]
