@@ -29,6 +29,7 @@ pub mod commands;
 pub mod config;
 pub mod dialect;
 pub mod placement;
+pub mod service;
 pub mod state;
 pub mod stop_point;
 pub mod store;
