@@ -53,6 +53,24 @@ const fn inert_internal(name: &'static str, kind: ConfigType, default: Text, val
 
 static BY_NAME: LazyLock<HashMap<&'static str, &'static BrokerKey>> = LazyLock::new(|| all().map(|key| (key.def.name, key)).collect());
 
+static DEFINITIONS: LazyLock<Vec<ConfigDef>> = LazyLock::new(|| all().map(|key| key.def).collect());
+
+/// The definitions alone, for the rules of the controller.
+pub fn definitions() -> &'static [ConfigDef] {
+    &DEFINITIONS
+}
+
+/// Broker keys that stand in for each other, the strongest first (`log.retention.ms` before its minutes and hours).
+pub fn weaker_spellings(name: &str) -> &'static [&'static str] {
+    match name {
+        "log.retention.ms" => &["log.retention.minutes", "log.retention.hours"],
+        "log.roll.ms" => &["log.roll.hours"],
+        "log.roll.jitter.ms" => &["log.roll.jitter.hours"],
+        "log.flush.interval.ms" => &["log.flush.scheduler.interval.ms"],
+        _ => &[],
+    }
+}
+
 /// All keys: Kafka's with effect, ours, Kafka's without effect.
 pub fn all() -> impl Iterator<Item = &'static BrokerKey> {
     effective::KEYS.iter().chain(own::KEYS).chain(inert::KEYS)
