@@ -74,7 +74,7 @@ pub fn decode_request_header(frame: Bytes) -> Result<(RequestHeader, Bytes), Wir
     let client_id = r.nullable_str(false)?;
     let mut unknown_tagged = Vec::new();
     if version >= apis::request_flexible_from(key) {
-        r.tags(&mut unknown_tagged, |_, _| Ok(false))?;
+        r.unknown_tags(&mut unknown_tagged)?;
     }
     Ok((RequestHeader { key, version, correlation_id, client_id, unknown_tagged }, r.rest()))
 }
@@ -85,7 +85,7 @@ pub fn decode_response_header(frame: Bytes, header_version: i16) -> Result<(Resp
     let mut r = Reader::new(frame);
     let mut header = ResponseHeader { correlation_id: r.i32()?, ..ResponseHeader::default() };
     if header_version >= 1 {
-        r.tags(&mut header.unknown_tagged, |_, _| Ok(false))?;
+        r.unknown_tags(&mut header.unknown_tagged)?;
     }
     Ok((header, r.rest()))
 }

@@ -147,6 +147,16 @@ impl Reader {
         Vec::with_capacity(count.min(ARRAY_RESERVE_BYTES_MAX / size_of::<T>().max(1)))
     }
 
+    /// Reads a tagged-field section of which no tag is known.
+    pub fn unknown_tags(&mut self, unknown: &mut Vec<(u32, Bytes)>) -> Result<(), WireError> {
+        // Nearly always empty: one comparison on the hot path.
+        if self.input.get(self.at) == Some(&0) {
+            self.at += 1;
+            return Ok(());
+        }
+        self.tags(unknown, |_, _| Ok(false))
+    }
+
     /// Reads a tagged-field section. `known` gets every tag with a reader over exactly its bytes and returns false for a
     /// tag it does not know; those are kept in `unknown`.
     pub fn tags(

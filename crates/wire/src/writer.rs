@@ -217,6 +217,12 @@ impl Writer {
         Ok(())
     }
 
+    /// A tagged-field section that holds `unknown` only.
+    pub fn unknown_tags(&mut self, unknown: &[(u32, Bytes)]) {
+        self.uvarint(unknown.len() as u32);
+        self.raw_tags(unknown, 0, u32::MAX);
+    }
+
     /// The tagged fields of `unknown` with numbers from `from` up to but without `to`.
     pub fn raw_tags(&mut self, unknown: &[(u32, Bytes)], from: u32, to: u32) {
         for (tag, content) in unknown.iter().filter(|(tag, _)| (from..to).contains(tag)) {
