@@ -58,7 +58,7 @@ impl Driver {
         let logging = Logging::write(&dir, "ERROR");
         let mut command = jars::java(KAFKA_CURRENT, 512, &logging);
         let log = std::fs::File::create(dir.join("driver.log")).expect("driver log");
-        command.arg("Driver").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        command.arg("Driver").arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().expect("java runs");
         let input = child.stdin.take().expect("piped");
         let output = child.stdout.take().expect("piped");

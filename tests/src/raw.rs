@@ -10,9 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::PartitionData;
-use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, FetchRequest, RequestHeader, TopicName};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, FetchRequest, ProduceRequest, RequestHeader, TopicName};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
-use kafka_protocol::records::RecordBatchDecoder;
+use kafka_protocol::records::{Compression, Record, RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions, TimestampType};
 
 use crate::records::canonical;
 
@@ -269,6 +270,86 @@ fn decode(data: &PartitionData, partition: i32, from: i64, committed: bool, out:
         }
     }
     Ok(next)
+}
+
+/// Who writes a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer {
+    /// Producer id; −1 = a plain producer.
+    pub producer_id: i64,
+    /// Producer epoch; −1 = a plain producer.
+    pub epoch: i16,
+    /// Sequence of the first record; −1 = a plain producer.
+    pub sequence: i32,
+    /// Part of a transaction.
+    pub transactional: bool,
+}
+
+/// A producer without an id.
+pub const PLAIN: Writer = Writer { producer_id: -1, epoch: -1, sequence: -1, transactional: false };
+
+/// One uncompressed batch with `values`.
+///
+/// # Panics
+/// When it cannot be encoded.
+#[must_use]
+pub fn batch(writer: Writer, values: &[&str]) -> Bytes {
+    let records: Vec<Record> = (0_i32..)
+        .zip(values)
+        .map(|(i, value)| Record {
+            transactional: writer.transactional,
+            control: false,
+            delete_horizon: false,
+            partition_leader_epoch: -1,
+            producer_id: writer.producer_id,
+            producer_epoch: writer.epoch,
+            timestamp_type: TimestampType::Creation,
+            offset: i64::from(i),
+            sequence: writer.sequence + i,
+            timestamp: 1_700_000_000_000,
+            key: None,
+            value: Some(Bytes::copy_from_slice(value.as_bytes())),
+            headers: Default::default(),
+        })
+        .collect();
+    let mut out = BytesMut::new();
+    RecordBatchEncoder::encode(&mut out, records.iter(), &RecordEncodeOptions { version: 2, compression: Compression::None }).expect("batch");
+    out.freeze()
+}
+
+/// What became of a produced batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Produced {
+    /// Error code of the partition.
+    pub code: i16,
+    /// Its text, where the version has one.
+    pub text: Option<String>,
+    /// Offset of the first record.
+    pub offset: i64,
+}
+
+/// Produces one batch to one partition. With acks 0 there is no answer.
+///
+/// # Errors
+/// Closed, or an unreadable answer.
+pub fn produce(client: &mut RawClient, topic: &Topic, partition: i32, batch: Bytes, acks: i16, version: i16) -> Result<Option<Produced>> {
+    let data = PartitionProduceData::default().with_index(partition).with_records(Some(batch));
+    let mut wanted = TopicProduceData::default().with_partition_data(vec![data]);
+    match topic {
+        Topic::Name(name) => wanted.name = TopicName(StrBytes::from_string(name.clone())),
+        Topic::Id(id) => wanted.topic_id = uuid::Uuid::from_bytes(*id),
+    }
+    let request = ProduceRequest::default().with_acks(acks).with_timeout_ms(10_000).with_topic_data(vec![wanted]);
+    if acks == 0 {
+        let mut body = BytesMut::new();
+        request.encode(&mut body, version)?;
+        client.send_body(0, version, &body, ProduceRequest::header_version(version))?;
+        return Ok(None);
+    }
+    let answer = client.call(version, &request)?;
+    let Some(partition) = answer.responses.into_iter().flat_map(|t| t.partition_responses).next() else { bail!("Produce answered without the partition") };
+    let text = partition.error_message.map(|t| t.to_string());
+    Ok(Some(Produced { code: partition.error_code, text, offset: partition.base_offset }))
 }
 
 #[cfg(test)]

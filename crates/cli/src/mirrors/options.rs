@@ -242,7 +242,8 @@ fn check(personality: Personality, verb: Verb, given: &Given) -> Result<(), CliE
         return Err(failed("--mirror-config must be specified when altering a mirror"));
     }
     let all_topics = given.has("all-topics");
-    if verb.takes_topics() && !has("topic") && !has("topics") && !(all_topics && verb != Verb::Add) {
+    let named = has("topic") || has("topics");
+    if verb.takes_topics() && !named && (verb == Verb::Add || !all_topics) {
         return Err(failed(personality.topics_missing(verb)));
     }
     if has("exclude") && verb != Verb::Add {
@@ -257,7 +258,7 @@ fn check(personality: Personality, verb: Verb, given: &Given) -> Result<(), CliE
     if all_topics && (verb == Verb::Add || !verb.takes_topics()) {
         return Err(failed("--all-topics is only valid with --remove, --pause, or --resume"));
     }
-    if all_topics && (has("topic") || has("topics")) {
+    if all_topics && named {
         return Err(failed("--all-topics cannot be combined with --topic or --topics"));
     }
     for flag in ["wait", "dry-run"] {
