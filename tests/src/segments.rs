@@ -43,6 +43,33 @@ impl Batch {
         self.bytes.get(22).is_some_and(|low| low & 0x20 != 0)
     }
 
+    /// Number of records (magic 2).
+    #[must_use]
+    pub fn record_count(&self) -> i32 {
+        self.bytes.get(57..61).and_then(|b| b.try_into().ok()).map_or(0, i32::from_be_bytes)
+    }
+
+    /// Producer id (magic 2).
+    #[must_use]
+    pub fn producer_id(&self) -> i64 {
+        self.bytes.get(43..51).and_then(|b| b.try_into().ok()).map_or(-1, i64::from_be_bytes)
+    }
+
+    /// Type in the key of a control batch: 0 abort, 1 commit, 7 reset of producer ids; `None` for data.
+    #[must_use]
+    pub fn control_type(&self) -> Option<i16> {
+        // Record: length, attributes, timestamp delta, offset delta, key length, then the key: version and type.
+        let mut at = 61;
+        self.is_control().then_some(())?;
+        for _ in 0..5 {
+            while self.bytes.get(at)? & 0x80 != 0 {
+                at += 1;
+            }
+            at += 1;
+        }
+        self.bytes.get(at + 2..at + 4)?.try_into().ok().map(i16::from_be_bytes)
+    }
+
     /// Offset after the batch (magic 2).
     #[must_use]
     pub fn next_offset(&self) -> i64 {

@@ -170,6 +170,16 @@ impl Tarn {
         self.tool("cluster-mirrors", arguments)
     }
 
+    /// As [`Tarn::mirrors`], from a thread that does not own the node.
+    ///
+    /// # Panics
+    /// When it cannot be run or hangs.
+    pub fn mirrors_at(bootstrap: &str, dir: &Path, arguments: &[&str]) -> Output {
+        let mut command = Command::new(program());
+        command.args(["mirrors", "--bootstrap-server", bootstrap]).args(arguments).current_dir(dir);
+        process::run(command, COMMAND_LIMIT).unwrap_or_else(|e| panic!("{e:#}"))
+    }
+
     fn tool(&self, personality: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(program());
         command.args([personality, "--bootstrap-server", &self.bootstrap()]).args(arguments);
