@@ -1,1 +1,34 @@
-//! The `log` room. See docs/architecture.md.
+//! The partition log: segments, indexes, leader epochs, producer state, recovery, retention, and the log directory
+//! that holds them, in Kafka's own file formats.
+//!
+//! Four layers, each knowing only the one below: `Segment` (one `.log` and its indexes) → `SegmentSet` (ordered
+//! segments, shared with readers as a snapshot) → [`PartitionLog`] (policy: offsets, epochs, producers, transactions,
+//! limits) → [`LogDir`] (lock file, checkpoints, clean-shutdown marker). [`Syncer`] is the group commit beside them.
+//!
+//! What it may touch: files under the log directory, nothing else. No network, no async runtime, no clock (time comes
+//! in as `now_ms`, epoch milliseconds); only [`Syncer`] owns threads and a monotonic clock. Every call may block on disk.
+//!
+//! Invariants
+//! * L-1 the log end offset only moves forward, except by truncation; it moves by whole, checked batches only.
+//! * L-2 readers never wait for a writer: they take a snapshot of the segment list and of the log end.
+//! * L-3 a file never holds bytes past the log end when the writer lock is free, except those of a live [`MirrorAppend`].
+//! * L-4 a failed write (other than a full disk) or a failed fsync takes the whole directory offline, for good.
+//! * L-5 every offset below `recovery_point()` was fdatasync'ed.
+//! * L-6 log start offset ≤ high watermark ≤ log end offset.
+
+mod config;
+mod dir;
+mod error;
+mod mirror;
+mod partition_log;
+mod sync;
+
+pub use config::{LogConfig, OpenOptions, TimestampType};
+pub use dir::{LogDir, LogDirState, MetaProperties, PartitionDir};
+pub use error::LogError;
+pub use mirror::{MirrorAppend, MirrorAppendInfo};
+pub use partition_log::{
+    AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, EpochEndOffset, EpochEntry, OpenTransaction, PartitionLog,
+    RetentionOutcome, Slice, TimestampAndOffset,
+};
+pub use sync::{SyncDone, SyncPolicy, Syncer};
