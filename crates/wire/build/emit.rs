@@ -133,6 +133,10 @@ fn has_plain_default(field: &Field) -> bool {
     }
 }
 
+fn is_nullable_struct(field: &Field) -> bool {
+    field.nullable.is_some() && matches!(field.ty, Type::Struct(_))
+}
+
 fn is_records(ty: &Type) -> bool {
     *ty == Type::Primitive("records".to_owned())
 }
@@ -164,7 +168,7 @@ fn is_default(field: &Field, lenient: bool) -> String {
         return match text {
             Some("null") => format!("{f}.is_none()"),
             None if is_records(&field.ty) => format!("{f}.is_none()"),
-            _ if matches!(field.ty, Type::Struct(_)) => {
+            _ if is_nullable_struct(field) => {
                 format!("{f}.as_ref().is_some_and(|f| *f == Default::default())")
             }
             None | Some("") if lenient => format!("{f}.as_ref().is_none_or(|f| f.is_empty())"),
@@ -258,9 +262,14 @@ fn emit_read(out: &mut String, message: &Message, s: &Struct) {
             for (tag, field) in tagged {
                 let guard =
                     tag_condition(field, s.versions).map_or(String::new(), |c| format!(" if {c}"));
+                let read = if is_nullable_struct(field) {
+                    "read_tagged_struct"
+                } else {
+                    "Codec::read"
+                };
                 writeln!(
                     body,
-                    "{tag}{guard} => m.{} = Codec::read(r, v, x)?,",
+                    "{tag}{guard} => m.{} = {read}(r, v, x)?,",
                     field.ident()
                 )
                 .unwrap();
@@ -386,9 +395,14 @@ fn emit_write_tags(body: &mut String, s: &Struct) {
         if *tag > from {
             writeln!(body, "w.raw_tags(&self.unknown_tagged, {from}, {tag});").unwrap();
         }
+        let write = if is_nullable_struct(field) {
+            "write_tagged_struct"
+        } else {
+            "Codec::write"
+        };
         writeln!(
             body,
-            "if t{tag} {{ w.tag({tag}, |w| self.{}.write(w, v, x))?; }}",
+            "if t{tag} {{ w.tag({tag}, |w| {write}(&self.{}, w, v, x))?; }}",
             field.ident()
         )
         .unwrap();

@@ -203,6 +203,32 @@ pub(crate) fn write_not_null<T: Codec>(
         .write(w, version, flexible)
 }
 
+/// Reads a nullable struct that is a tagged field: its marker is 0 for null and not −1 as elsewhere.
+pub(crate) fn read_tagged_struct<T: Codec>(
+    r: &mut Reader,
+    version: i16,
+    flexible: bool,
+) -> Result<Option<T>, WireError> {
+    if r.uvarint()? == 0 {
+        Ok(None)
+    } else {
+        T::read(r, version, flexible).map(Some)
+    }
+}
+
+/// Writes a nullable struct that is a tagged field.
+pub(crate) fn write_tagged_struct<T: Codec>(
+    value: &Option<T>,
+    w: &mut Writer,
+    version: i16,
+    flexible: bool,
+) -> Result<(), WireError> {
+    w.uvarint(u32::from(value.is_some()));
+    value
+        .as_ref()
+        .map_or(Ok(()), |value| value.write(w, version, flexible))
+}
+
 /// Fails if a field that must not be lost is set in a version that lacks it.
 pub(crate) fn absent(is_default: bool, field: &'static str, version: i16) -> Result<(), WireError> {
     if is_default {

@@ -9,7 +9,7 @@
     missing_docs,
     reason = "the field names are Kafka's; what they mean is the protocol's documentation"
 )]
-#![allow(clippy::all, unused_variables, reason = "generated")]
+#![allow(clippy::all, unused_variables, unused_imports, reason = "generated")]
 
 use crate::{ApiKey, VersionRange};
 
@@ -17,7 +17,9 @@ use crate::{ApiKey, VersionRange};
 mod gen_prelude {
     pub(super) use bytes::Bytes;
 
-    pub(super) use crate::codec::{Codec, absent, write_not_null};
+    pub(super) use crate::codec::{
+        Codec, absent, read_tagged_struct, write_not_null, write_tagged_struct,
+    };
     pub(super) use crate::{
         ApiKey, Message, Reader, RecordMessage, Records, Request, Str, Uuid, VersionRange,
         WireError, Writer,
