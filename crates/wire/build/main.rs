@@ -19,7 +19,10 @@ fn main() {
     let out = env::var("OUT_DIR").expect("set by cargo");
     println!("cargo:rerun-if-changed=schema");
     println!("cargo:rerun-if-changed=build");
-    let messages = parse::schema_dir(&Path::new(&root).join("schema")).unwrap_or_else(|error| panic!("{error}"));
-    fs::write(Path::new(&out).join("messages.rs"), emit::all(&messages)).expect("OUT_DIR is writable");
-    fs::write(Path::new(&out).join("samples.rs"), samples::all(&messages)).expect("OUT_DIR is writable");
+    let messages = parse::schema_dir(&Path::new(&root).join("schema"))
+        .unwrap_or_else(|error| panic!("{error}"));
+    fs::write(Path::new(&out).join("messages.rs"), emit::all(&messages))
+        .expect("OUT_DIR is writable");
+    fs::write(Path::new(&out).join("samples.rs"), samples::all(&messages))
+        .expect("OUT_DIR is writable");
 }

@@ -9,7 +9,10 @@ pub(crate) struct Versions {
 
 impl Versions {
     pub(crate) fn and(self, other: Versions) -> Versions {
-        Versions { min: self.min.max(other.min), max: self.max.min(other.max) }
+        Versions {
+            min: self.min.max(other.min),
+            max: self.max.min(other.max),
+        }
     }
 
     pub(crate) fn is_empty(self) -> bool {
@@ -79,12 +82,18 @@ pub(crate) struct Message {
 
 impl Message {
     pub(crate) fn find(&self, name: &str) -> &Struct {
-        self.structs.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{}: no struct {name}", self.name))
+        self.structs
+            .iter()
+            .find(|s| s.name == name)
+            .unwrap_or_else(|| panic!("{}: no struct {name}", self.name))
     }
 
     /// Fewest bytes of a struct over the versions in which it occurs.
     pub(crate) fn min_size(&self, s: &Struct) -> usize {
-        (s.versions.min..=s.versions.max).map(|version| self.size_in(s, version)).min().unwrap_or(0)
+        (s.versions.min..=s.versions.max)
+            .map(|version| self.size_in(s, version))
+            .min()
+            .unwrap_or(0)
     }
 
     fn size_in(&self, s: &Struct, version: i16) -> usize {
@@ -98,15 +107,33 @@ impl Message {
         match &field.ty {
             Type::Struct(_) if field.nullable.is_some() => 1,
             Type::Struct(name) => self.size_in(self.find(name), version),
-            Type::Array(_) => if flexible { 1 } else { 4 },
+            Type::Array(_) => {
+                if flexible {
+                    1
+                } else {
+                    4
+                }
+            }
             Type::Primitive(name) => match name.as_str() {
                 "bool" | "int8" => 1,
                 "int16" | "uint16" => 2,
                 "int32" | "uint32" => 4,
                 "int64" | "float64" => 8,
                 "uuid" => 16,
-                "string" => if flexible { 1 } else { 2 },
-                "bytes" | "records" => if flexible { 1 } else { 4 },
+                "string" => {
+                    if flexible {
+                        1
+                    } else {
+                        2
+                    }
+                }
+                "bytes" | "records" => {
+                    if flexible {
+                        1
+                    } else {
+                        4
+                    }
+                }
                 other => panic!("unknown type {other}"),
             },
         }
@@ -116,7 +143,8 @@ impl Message {
 impl Field {
     /// Whether the field stands in its place (not in the tagged section) in this version.
     fn is_plain_in(&self, version: i16) -> bool {
-        self.versions.contains(version) && !self.tag.is_some_and(|(_, tagged)| tagged.contains(version))
+        self.versions.contains(version)
+            && !self.tag.is_some_and(|(_, tagged)| tagged.contains(version))
     }
 
     /// The Rust name.
@@ -131,7 +159,11 @@ impl Field {
 
     pub(crate) fn rust_type(&self) -> String {
         let inner = rust_type(&self.ty);
-        if self.nullable.is_some() { format!("Option<{inner}>") } else { inner }
+        if self.nullable.is_some() {
+            format!("Option<{inner}>")
+        } else {
+            inner
+        }
     }
 }
 

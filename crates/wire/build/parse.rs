@@ -23,6 +23,11 @@ use std::path::Path;
 
 use crate::model::{Field, Kind, Message, Struct, Type, Versions};
 
+const EVERY_VERSION: Versions = Versions {
+    min: 0,
+    max: i16::MAX,
+};
+
 type Result<T> = std::result::Result<T, String>;
 
 /// Reads all files below `dir`; messages come sorted by name.
@@ -31,14 +36,18 @@ pub(crate) fn schema_dir(dir: &Path) -> Result<Vec<Message>> {
     let mut extensions = Vec::new();
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))? {
+        for entry in
+            fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?
+        {
             let path = entry.map_err(|error| error.to_string())?.path();
             if path.is_dir() {
                 folders.push(path);
                 continue;
             }
-            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let (message, is_extension) = file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+            let text = fs::read_to_string(&path)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            let (message, is_extension) =
+                file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
             if is_extension {
                 extensions.push(message);
             } else if let Some(twice) = messages.insert(message.name.clone(), message) {
@@ -48,7 +57,9 @@ pub(crate) fn schema_dir(dir: &Path) -> Result<Vec<Message>> {
     }
     for extension in extensions {
         let name = extension.name.clone();
-        let message = messages.get_mut(&name).ok_or_else(|| format!("extend {name}: no such message"))?;
+        let message = messages
+            .get_mut(&name)
+            .ok_or_else(|| format!("extend {name}: no such message"))?;
         extend(message, extension)?;
     }
     Ok(messages.into_values().map(clamp).collect())
@@ -72,20 +83,30 @@ fn clamp(mut message: Message) -> Message {
         let mut reach: BTreeMap<String, Versions> = BTreeMap::new();
         reach.insert(message.name.clone(), message.versions);
         for s in &message.structs {
-            let within = reach.get(&s.name).copied().unwrap_or(s.versions).and(s.versions);
+            let within = reach
+                .get(&s.name)
+                .copied()
+                .unwrap_or(s.versions)
+                .and(s.versions);
             for field in &s.fields {
                 if let Some(name) = struct_name(&field.ty) {
                     let used = field.versions.and(within);
                     let all = reach.entry(name.to_owned()).or_insert(used);
-                    *all = Versions { min: all.min.min(used.min), max: all.max.max(used.max) };
+                    *all = Versions {
+                        min: all.min.min(used.min),
+                        max: all.max.max(used.max),
+                    };
                 }
             }
         }
         for s in &mut message.structs {
-            let Some(used) = reach.get(&s.name) else { continue };
+            let Some(used) = reach.get(&s.name) else {
+                continue;
+            };
             s.versions = s.versions.and(*used).and(message.versions);
             let within = s.versions;
-            s.fields.retain(|field| !field.versions.and(within).is_empty());
+            s.fields
+                .retain(|field| !field.versions.and(within).is_empty());
         }
         message.structs.retain(|s| !s.versions.is_empty());
     }
@@ -101,43 +122,34 @@ fn struct_name(ty: &Type) -> Option<&str> {
 }
 
 fn file(text: &str) -> Result<(Message, bool)> {
-    let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let head: Vec<&str> = lines.next().ok_or("empty file")?.split_whitespace().collect();
-    let is_extension = head.first() == Some(&"extend");
-    let name = (*head.get(1).ok_or("no name")?).to_owned();
-    let kind = match head.get(2).copied() {
-        Some("request") => Kind::Request,
-        Some("response") => Kind::Response,
-        Some("metadata" | "coordinator-key" | "coordinator-value") => Kind::Record,
-        Some("data") | None => Kind::Data,
-        Some(other) => return Err(format!("unknown kind {other}")),
-    };
-    let key = head.get(3).map(|key| key.parse()).transpose().map_err(|_| "bad key")?;
-    let everything = Versions { min: 0, max: i16::MAX };
-    let root = Struct { name: name.clone(), versions: everything, fields: Vec::new() };
-    let mut message =
-        Message { name, kind, key, versions: everything, flexible: i16::MAX, is_dialect: false, structs: vec![root] };
+    let mut lines = text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let (mut message, is_extension) = head(lines.next().ok_or("empty file")?)?;
     // Indices of the structs the current line's fields belong to, one a depth.
     let mut open = vec![0];
     for line in lines {
         let depth = (line.len() - line.trim_start().len()) / 2;
         let words: Vec<&str> = line.split_whitespace().collect();
         match (depth, words.as_slice()) {
-            (0, ["versions", range]) => message.versions = versions(range)?,
-            (0, ["flexible", range]) => message.flexible = versions(range)?.min,
-            (0, ["dialect"]) => message.is_dialect = true,
-            (0, ["listeners", ..] | ["unstable-latest"] | ["fields"]) => {}
             (0, ["struct", name, rest @ ..]) => {
-                let range = rest.first().map_or(Ok(everything), |range| versions(range))?;
+                let range = rest
+                    .first()
+                    .map_or(Ok(EVERY_VERSION), |range| versions(range))?;
                 open = vec![struct_at(&mut message, name, range)];
             }
-            (0, _) => return Err(format!("cannot read: {line}")),
+            (0, words) => {
+                property(&mut message, words).map_err(|error| format!("{line}: {error}"))?
+            }
             (depth, words) => {
                 open.truncate(depth);
-                let parent = *open.last().filter(|_| open.len() == depth).ok_or(format!("bad indent: {line}"))?;
+                let parent = *open
+                    .last()
+                    .filter(|_| open.len() == depth)
+                    .ok_or(format!("bad indent: {line}"))?;
                 let field = field(words).map_err(|error| format!("{line}: {error}"))?;
                 if let Some(name) = struct_name(&field.ty) {
-                    let at = struct_at(&mut message, name, everything);
+                    let at = struct_at(&mut message, name, EVERY_VERSION);
                     open.push(at);
                 }
                 message.structs[parent].fields.push(field);
@@ -147,17 +159,73 @@ fn file(text: &str) -> Result<(Message, bool)> {
     Ok((message, is_extension))
 }
 
+/// The first line; the flag says that the file extends a message of another file.
+fn head(line: &str) -> Result<(Message, bool)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_extension = words.first() == Some(&"extend");
+    let name = (*words.get(1).ok_or("no name")?).to_owned();
+    let kind = match words.get(2).copied() {
+        Some("request") => Kind::Request,
+        Some("response") => Kind::Response,
+        Some("metadata" | "coordinator-key" | "coordinator-value") => Kind::Record,
+        Some("data") | None => Kind::Data,
+        Some(other) => return Err(format!("unknown kind {other}")),
+    };
+    let key = words
+        .get(3)
+        .map(|key| key.parse())
+        .transpose()
+        .map_err(|_| "bad key")?;
+    let root = Struct {
+        name: name.clone(),
+        versions: EVERY_VERSION,
+        fields: Vec::new(),
+    };
+    let message = Message {
+        name,
+        kind,
+        key,
+        versions: EVERY_VERSION,
+        flexible: i16::MAX,
+        is_dialect: false,
+        structs: vec![root],
+    };
+    Ok((message, is_extension))
+}
+
+fn property(message: &mut Message, words: &[&str]) -> Result<()> {
+    match words {
+        ["versions", range] => message.versions = versions(range)?,
+        ["flexible", range] => message.flexible = versions(range)?.min,
+        ["dialect"] => message.is_dialect = true,
+        // Facts for people; the API table holds what is announced where.
+        ["listeners", ..] | ["unstable-latest"] | ["fields"] => {}
+        _ => return Err("no such property".to_owned()),
+    }
+    Ok(())
+}
+
 fn struct_at(message: &mut Message, name: &str, versions: Versions) -> usize {
-    let at = message.structs.iter().position(|s| s.name == name).unwrap_or_else(|| {
-        message.structs.push(Struct { name: name.to_owned(), versions, fields: Vec::new() });
-        message.structs.len() - 1
-    });
+    let at = message
+        .structs
+        .iter()
+        .position(|s| s.name == name)
+        .unwrap_or_else(|| {
+            message.structs.push(Struct {
+                name: name.to_owned(),
+                versions,
+                fields: Vec::new(),
+            });
+            message.structs.len() - 1
+        });
     message.structs[at].versions = message.structs[at].versions.and(versions);
     at
 }
 
 fn field(words: &[&str]) -> Result<Field> {
-    let [name, ty, range, options @ ..] = words else { return Err("a field needs name, type, versions".to_owned()) };
+    let [name, ty, range, options @ ..] = words else {
+        return Err("a field needs name, type, versions".to_owned());
+    };
     let versions_of_field = versions(range)?;
     let mut field = Field {
         name: (*name).to_owned(),
@@ -170,9 +238,23 @@ fn field(words: &[&str]) -> Result<Field> {
     };
     for option in options {
         match option.split_once('=').unwrap_or((option, "")) {
-            ("null", range) => field.nullable = Some(versions(range)?).filter(|null| !null.and(field.versions).is_empty()),
-            ("tag", number) => field.tag = Some((number.parse().map_err(|_| "bad tag")?, versions_of_field)),
-            ("tagged", range) => field.tag = field.tag.map(|(number, _)| (number, Versions { ..versions_or_empty(range) })),
+            ("null", range) => {
+                field.nullable =
+                    Some(versions(range)?).filter(|null| !null.and(field.versions).is_empty())
+            }
+            ("tag", number) => {
+                field.tag = Some((number.parse().map_err(|_| "bad tag")?, versions_of_field))
+            }
+            ("tagged", range) => {
+                field.tag = field.tag.map(|(number, _)| {
+                    (
+                        number,
+                        Versions {
+                            ..versions_or_empty(range)
+                        },
+                    )
+                })
+            }
             ("default", value) => field.default = Some(value.trim_matches('"').to_owned()),
             ("ignorable", "") => field.ignorable = true,
             // A map key says that the list is a set; the codec keeps lists as they come.
@@ -196,12 +278,24 @@ fn type_of(text: &str) -> Type {
 }
 
 fn versions(text: &str) -> Result<Versions> {
-    let number = |text: &str| text.parse::<i16>().map_err(|_| format!("bad version {text}"));
+    let number = |text: &str| {
+        text.parse::<i16>()
+            .map_err(|_| format!("bad version {text}"))
+    };
     if let Some(min) = text.strip_suffix('+') {
-        return Ok(Versions { min: number(min)?, max: i16::MAX });
+        return Ok(Versions {
+            min: number(min)?,
+            max: i16::MAX,
+        });
     }
     match text.split_once('-') {
-        Some((min, max)) => Ok(Versions { min: number(min)?, max: number(max)? }),
-        None => number(text).map(|only| Versions { min: only, max: only }),
+        Some((min, max)) => Ok(Versions {
+            min: number(min)?,
+            max: number(max)?,
+        }),
+        None => number(text).map(|only| Versions {
+            min: only,
+            max: only,
+        }),
     }
 }

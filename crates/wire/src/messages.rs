@@ -5,8 +5,11 @@
 //! schema names no default has the default "empty", not null.
 //!
 //! The schemas stand in `schema/`, the form of the files in `build/parse.rs`, the generator in `build/emit.rs`.
-#![allow(missing_docs, reason = "the field names are Kafka's; what they mean is the protocol's documentation")]
-#![allow(clippy::all, unused_variables, reason = "generated")]
+#![allow(
+    missing_docs,
+    reason = "the field names are Kafka's; what they mean is the protocol's documentation"
+)]
+#![allow(clippy::all, unused_variables, unused_imports, reason = "generated")]
 
 use crate::{ApiKey, VersionRange};
 
@@ -14,9 +17,12 @@ use crate::{ApiKey, VersionRange};
 mod gen_prelude {
     pub(super) use bytes::Bytes;
 
-    pub(super) use crate::codec::{Codec, absent, write_not_null};
+    pub(super) use crate::codec::{
+        Codec, absent, read_tagged_struct, write_not_null, write_tagged_struct,
+    };
     pub(super) use crate::{
-        ApiKey, Message, Reader, RecordMessage, Records, Request, Str, Uuid, VersionRange, WireError, Writer,
+        ApiKey, Message, Reader, RecordMessage, Records, Request, Str, Uuid, VersionRange,
+        WireError, Writer,
     };
 
     pub(super) type Tags = Vec<(u32, Bytes)>;

@@ -72,7 +72,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     fs::create_dir_all(&out)?;
     let mut written = 0;
     for jar in &jars {
-        written += import_jar(jar, &out).with_context(|| format!("cannot import {}", jar.display()))?;
+        written +=
+            import_jar(jar, &out).with_context(|| format!("cannot import {}", jar.display()))?;
     }
     println!("{written} schemas written");
     Ok(())
@@ -84,14 +85,17 @@ fn import_jar(jar: &Path, out: &Path) -> Result<usize> {
     for at in 0..archive.len() {
         let mut entry = archive.by_index(at)?;
         let name = entry.name().to_owned();
-        let is_schema = ["message/", "metadata/"].iter().any(|dir| name.contains(dir)) && name.ends_with(".json");
+        let is_schema = ["message/", "metadata/"]
+            .iter()
+            .any(|dir| name.contains(dir))
+            && name.ends_with(".json");
         if !is_schema {
             continue;
         }
         let mut text = String::new();
         entry.read_to_string(&mut text)?;
-        let schema: Schema =
-            serde_json::from_str(&without_comments(&text)).with_context(|| format!("cannot read {name}"))?;
+        let schema: Schema = serde_json::from_str(&without_comments(&text))
+            .with_context(|| format!("cannot read {name}"))?;
         // APIs that were removed keep a schema without versions; headers are written by hand in tarn-wire.
         if schema.valid_versions == "none" || schema.kind == "header" {
             continue;
@@ -129,7 +133,11 @@ fn compact(schema: &Schema) -> Result<String> {
         write!(text, " {key}")?;
     }
     writeln!(text, "\nversions {}", schema.valid_versions)?;
-    if let Some(flexible) = schema.flexible_versions.as_ref().filter(|versions| *versions != "none") {
+    if let Some(flexible) = schema
+        .flexible_versions
+        .as_ref()
+        .filter(|versions| *versions != "none")
+    {
         writeln!(text, "flexible {flexible}")?;
     }
     if !schema.listeners.is_empty() {
@@ -139,23 +147,44 @@ fn compact(schema: &Schema) -> Result<String> {
         writeln!(text, "unstable-latest")?;
     }
     writeln!(text, "fields")?;
-    schema.fields.iter().try_for_each(|field| write_field(&mut text, field, 1))?;
+    schema
+        .fields
+        .iter()
+        .try_for_each(|field| write_field(&mut text, field, 1))?;
     for common in &schema.common_structs {
         writeln!(text, "struct {} {}", common.name, common.versions)?;
-        common.fields.iter().try_for_each(|field| write_field(&mut text, field, 1))?;
+        common
+            .fields
+            .iter()
+            .try_for_each(|field| write_field(&mut text, field, 1))?;
     }
     Ok(text)
 }
 
 fn write_field(text: &mut String, field: &Field, depth: usize) -> Result<()> {
-    let versions = field.versions.as_ref().or(field.tagged_versions.as_ref()).context("field without versions")?;
-    write!(text, "{:indent$}{} {} {versions}", "", field.name, field.kind, indent = depth * 2)?;
+    let versions = field
+        .versions
+        .as_ref()
+        .or(field.tagged_versions.as_ref())
+        .context("field without versions")?;
+    write!(
+        text,
+        "{:indent$}{} {} {versions}",
+        "",
+        field.name,
+        field.kind,
+        indent = depth * 2
+    )?;
     if let Some(nullable) = &field.nullable_versions {
         write!(text, " null={nullable}")?;
     }
     if let Some(tag) = field.tag {
         write!(text, " tag={tag}")?;
-        if let Some(tagged) = field.tagged_versions.as_ref().filter(|tagged| *tagged != versions) {
+        if let Some(tagged) = field
+            .tagged_versions
+            .as_ref()
+            .filter(|tagged| *tagged != versions)
+        {
             write!(text, " tagged={tagged}")?;
         }
     }
@@ -172,7 +201,10 @@ fn write_field(text: &mut String, field: &Field, depth: usize) -> Result<()> {
         text.push_str(" key");
     }
     text.push('\n');
-    field.fields.iter().try_for_each(|nested| write_field(text, nested, depth + 1))
+    field
+        .fields
+        .iter()
+        .try_for_each(|nested| write_field(text, nested, depth + 1))
 }
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ fn foo() -> Str {
 }
 
 fn bytes(hex: &str) -> Bytes {
-    (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap()).collect()
+    (0..hex.len() / 2)
+        .map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap())
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -34,7 +36,12 @@ fn golden<M: Message>(message: &M, expected: &str) {
 /// A record of a coordinator topic: the int16 in front of it belongs to the framing.
 #[track_caller]
 fn golden_record<M: Message>(message: &M, prefix: i16, expected: &str) {
-    assert_eq!(bytes(&expected[..4]), prefix.to_be_bytes()[..], "prefix of {}", M::NAME);
+    assert_eq!(
+        bytes(&expected[..4]),
+        prefix.to_be_bytes()[..],
+        "prefix of {}",
+        M::NAME
+    );
     golden(message, &expected[4..]);
 }
 
@@ -51,7 +58,11 @@ fn create_mirror() {
         ..Default::default()
     };
     golden(
-        &CreateMirrorRequest { mirror_name: mirror(), config: vec![config], ..Default::default() },
+        &CreateMirrorRequest {
+            mirror_name: mirror(),
+            config: vec![config],
+            ..Default::default()
+        },
         "0a6d792d6d6972726f720212626f6f7473747261702e73657276657273097372633a393039320000",
     );
     golden(&CreateMirrorResponse::default(), "0000000000000000");
@@ -59,9 +70,17 @@ fn create_mirror() {
 
 #[test]
 fn add_topics_early_and_start_late() {
-    let topic = add_topics_to_mirror_request::MirrorTopic { topic_id: ID, topic_name: foo(), ..Default::default() };
+    let topic = add_topics_to_mirror_request::MirrorTopic {
+        topic_id: ID,
+        topic_name: foo(),
+        ..Default::default()
+    };
     golden(
-        &AddTopicsToMirrorRequest { mirror_name: mirror(), topics: vec![topic], ..Default::default() },
+        &AddTopicsToMirrorRequest {
+            mirror_name: mirror(),
+            topics: vec![topic],
+            ..Default::default()
+        },
         "0a6d792d6d6972726f7202000102030405060708090a0b0c0d0e0f04666f6f0000",
     );
     let topic = start_mirror_topics_request::MirrorTopic {
@@ -79,26 +98,50 @@ fn add_topics_early_and_start_late() {
         },
         "0a6d792d6d6972726f7202000102030405060708090a0b0c0d0e0f04666f6f0000000300ffffffffffffffff0100050204666f6f",
     );
-    let result = add_topics_to_mirror_response::MirrorTopicResult { name: foo(), ..Default::default() };
+    let result = add_topics_to_mirror_response::MirrorTopicResult {
+        name: foo(),
+        ..Default::default()
+    };
     golden(
-        &AddTopicsToMirrorResponse { mirror_name: mirror(), topics: vec![result], ..Default::default() },
+        &AddTopicsToMirrorResponse {
+            mirror_name: mirror(),
+            topics: vec![result],
+            ..Default::default()
+        },
         "000000000000000a6d792d6d6972726f720204666f6f00000000",
     );
-    let result = start_mirror_topics_response::MirrorTopicResult { name: foo(), ..Default::default() };
+    let result = start_mirror_topics_response::MirrorTopicResult {
+        name: foo(),
+        ..Default::default()
+    };
     golden(
-        &StartMirrorTopicsResponse { topics: vec![result], ..Default::default() },
+        &StartMirrorTopicsResponse {
+            topics: vec![result],
+            ..Default::default()
+        },
         "000000000000000204666f6f0000000000",
     );
 }
 
 #[test]
 fn remove_stop_and_pause() {
-    let topic = remove_topics_from_mirror_request::MirrorTopic { topic_id: ID, topic_name: foo(), ..Default::default() };
+    let topic = remove_topics_from_mirror_request::MirrorTopic {
+        topic_id: ID,
+        topic_name: foo(),
+        ..Default::default()
+    };
     golden(
-        &RemoveTopicsFromMirrorRequest { mirror_name: mirror(), topics: vec![topic], ..Default::default() },
+        &RemoveTopicsFromMirrorRequest {
+            mirror_name: mirror(),
+            topics: vec![topic],
+            ..Default::default()
+        },
         "0a6d792d6d6972726f7202000102030405060708090a0b0c0d0e0f04666f6f0000",
     );
-    let topic = stop_mirror_topics_request::MirrorTopic { topic_name: foo(), ..Default::default() };
+    let topic = stop_mirror_topics_request::MirrorTopic {
+        topic_name: foo(),
+        ..Default::default()
+    };
     golden(
         &StopMirrorTopicsRequest {
             mirror_name: mirror(),
@@ -108,9 +151,16 @@ fn remove_stop_and_pause() {
         },
         "0a6d792d6d6972726f720204666f6f00ffffffffffffffff0100050204666f6f",
     );
-    let topic = late_pause_mirror_topics_request::MirrorTopic { topic_name: foo(), ..Default::default() };
+    let topic = late_pause_mirror_topics_request::MirrorTopic {
+        topic_name: foo(),
+        ..Default::default()
+    };
     golden(
-        &LatePauseMirrorTopicsRequest { mirror_name: mirror(), topics: vec![topic], ..Default::default() },
+        &LatePauseMirrorTopicsRequest {
+            mirror_name: mirror(),
+            topics: vec![topic],
+            ..Default::default()
+        },
         "0a6d792d6d6972726f720204666f6f00ffffffffffffffff00",
     );
 }
@@ -118,7 +168,13 @@ fn remove_stop_and_pause() {
 #[test]
 fn list_and_describe_requests() {
     golden(&ListMirrorsRequest::default(), "00");
-    golden(&ListClusterMirrorsRequest { include_topic_names: true, ..Default::default() }, "0100");
+    golden(
+        &ListClusterMirrorsRequest {
+            include_topic_names: true,
+            ..Default::default()
+        },
+        "0100",
+    );
     golden(&DescribeMirrorsRequest::default(), "010000");
     let lookup = describe_cluster_mirrors_request::LastMirrorEpochLookup {
         topic_id: ID,
@@ -137,7 +193,9 @@ fn list_and_describe_requests() {
 
 #[test]
 fn describe_early() {
-    use describe_mirrors_response::{DescribedMirror, DescribedMirrorPartition, DescribedMirrorTopic};
+    use describe_mirrors_response::{
+        DescribedMirror, DescribedMirrorPartition, DescribedMirrorTopic,
+    };
     let partition = DescribedMirrorPartition {
         source_offset: 69,
         destination_offset: 66,
@@ -145,10 +203,21 @@ fn describe_early() {
         state: "MIRRORING".into(),
         ..Default::default()
     };
-    let topic = DescribedMirrorTopic { topic_name: foo(), partitions: vec![partition], ..Default::default() };
-    let described = DescribedMirror { mirror_name: mirror(), topics: vec![topic], ..Default::default() };
+    let topic = DescribedMirrorTopic {
+        topic_name: foo(),
+        partitions: vec![partition],
+        ..Default::default()
+    };
+    let described = DescribedMirror {
+        mirror_name: mirror(),
+        topics: vec![topic],
+        ..Default::default()
+    };
     golden(
-        &DescribeMirrorsResponse { mirrors: vec![described], ..Default::default() },
+        &DescribeMirrorsResponse {
+            mirrors: vec![described],
+            ..Default::default()
+        },
         "000000000000000200000a6d792d6d6972726f720204666f6f02000000000000000000000045000000000000004200000000000000030a4d49\
          52524f52494e47ffffffff00000000",
     );
@@ -156,7 +225,9 @@ fn describe_early() {
 
 #[test]
 fn describe_late() {
-    use describe_cluster_mirrors_response::{DescribedMirror, DescribedMirrorPartition, DescribedMirrorTopic};
+    use describe_cluster_mirrors_response::{
+        DescribedMirror, DescribedMirrorPartition, DescribedMirrorTopic,
+    };
     let partition = DescribedMirrorPartition {
         source_offset: 69,
         destination_offset: 66,
@@ -164,10 +235,21 @@ fn describe_late() {
         state_value: "MIRRORING".into(),
         ..Default::default()
     };
-    let topic = DescribedMirrorTopic { topic_name: foo(), partitions: vec![partition], ..Default::default() };
-    let described = DescribedMirror { mirror_name: mirror(), topics: vec![topic], ..Default::default() };
+    let topic = DescribedMirrorTopic {
+        topic_name: foo(),
+        partitions: vec![partition],
+        ..Default::default()
+    };
+    let described = DescribedMirror {
+        mirror_name: mirror(),
+        topics: vec![topic],
+        ..Default::default()
+    };
     golden(
-        &DescribeClusterMirrorsResponse { mirrors: vec![described], ..Default::default() },
+        &DescribeClusterMirrorsResponse {
+            mirrors: vec![described],
+            ..Default::default()
+        },
         "000000000000000200000a6d792d6d6972726f72800000000204666f6f02000000000000000000000045000000000000004200000000000000\
          030a4d4952524f52494e4700000000000000",
     );
@@ -177,16 +259,34 @@ fn describe_late() {
 fn state_requests() {
     use read_mirror_states_request::{ReadMirrorPartition, ReadMirrorTopic};
     use write_mirror_states_request::{WriteMirrorPartition, WriteMirrorTopic};
-    let topic =
-        ReadMirrorTopic { name: foo(), partitions: vec![ReadMirrorPartition::default()], ..Default::default() };
+    let topic = ReadMirrorTopic {
+        name: foo(),
+        partitions: vec![ReadMirrorPartition::default()],
+        ..Default::default()
+    };
     golden(
-        &ReadMirrorStatesRequest { mirror_name: mirror(), topics: vec![topic], ..Default::default() },
+        &ReadMirrorStatesRequest {
+            mirror_name: mirror(),
+            topics: vec![topic],
+            ..Default::default()
+        },
         "0a6d792d6d6972726f720204666f6f0200000000000000",
     );
-    let partition = WriteMirrorPartition { state: 1, ..Default::default() };
-    let topic = WriteMirrorTopic { name: foo(), partitions: vec![partition], ..Default::default() };
+    let partition = WriteMirrorPartition {
+        state: 1,
+        ..Default::default()
+    };
+    let topic = WriteMirrorTopic {
+        name: foo(),
+        partitions: vec![partition],
+        ..Default::default()
+    };
     golden(
-        &WriteMirrorStatesRequest { mirror_name: mirror(), topics: vec![topic], ..Default::default() },
+        &WriteMirrorStatesRequest {
+            mirror_name: mirror(),
+            topics: vec![topic],
+            ..Default::default()
+        },
         "0a6d792d6d6972726f720204666f6f0200000000ffffffff0100000100",
     );
 }
@@ -194,10 +294,20 @@ fn state_requests() {
 #[test]
 fn bump_leader_epochs() {
     use bump_leader_epochs_request::{BumpPartition, BumpTopic};
-    let partition = BumpPartition { min_leader_epoch: 7, ..Default::default() };
-    let topic = BumpTopic { topic_id: ID, partitions: vec![partition], ..Default::default() };
+    let partition = BumpPartition {
+        min_leader_epoch: 7,
+        ..Default::default()
+    };
+    let topic = BumpTopic {
+        topic_id: ID,
+        partitions: vec![partition],
+        ..Default::default()
+    };
     golden(
-        &BumpLeaderEpochsRequest { topics: vec![topic], ..Default::default() },
+        &BumpLeaderEpochsRequest {
+            topics: vec![topic],
+            ..Default::default()
+        },
         "02000102030405060708090a0b0c0d0e0f020000000000000007000000",
     );
 }
@@ -205,23 +315,42 @@ fn bump_leader_epochs() {
 #[test]
 fn state_topic_early() {
     golden_key(
-        &EarlyMirrorPartitionStateKey { mirror_name: mirror(), ..Default::default() },
+        &EarlyMirrorPartitionStateKey {
+            mirror_name: mirror(),
+            ..Default::default()
+        },
         "000200096d792d6d6972726f72",
     );
     golden_record(
-        &EarlyMirrorPartitionStateValue { topic_name: foo(), state: 1, ..Default::default() },
+        &EarlyMirrorPartitionStateValue {
+            topic_name: foo(),
+            state: 1,
+            ..Default::default()
+        },
         0,
         "000004666f6f000000000100",
     );
-    golden_key(&EarlyLastMirrorEpochsKey { mirror_name: mirror(), ..Default::default() }, "000100096d792d6d6972726f72");
-    let partition = early_last_mirror_epochs_value::EpochsPartition { last_mirror_epoch: 5, ..Default::default() };
+    golden_key(
+        &EarlyLastMirrorEpochsKey {
+            mirror_name: mirror(),
+            ..Default::default()
+        },
+        "000100096d792d6d6972726f72",
+    );
+    let partition = early_last_mirror_epochs_value::EpochsPartition {
+        last_mirror_epoch: 5,
+        ..Default::default()
+    };
     let topic = early_last_mirror_epochs_value::EpochsTopic {
         name: foo(),
         partitions: vec![partition],
         ..Default::default()
     };
     golden_record(
-        &EarlyLastMirrorEpochsValue { topics: vec![topic], ..Default::default() },
+        &EarlyLastMirrorEpochsValue {
+            topics: vec![topic],
+            ..Default::default()
+        },
         0,
         "00000204666f6f020000000000000005000000",
     );
@@ -230,24 +359,49 @@ fn state_topic_early() {
 #[test]
 fn state_topic_late() {
     golden_key(
-        &MirrorPartitionStateKey { mirror_name: mirror(), topic_id: ID, ..Default::default() },
+        &MirrorPartitionStateKey {
+            mirror_name: mirror(),
+            topic_id: ID,
+            ..Default::default()
+        },
         "000200096d792d6d6972726f72000102030405060708090a0b0c0d0e0f00000000",
     );
     golden_record(
-        &MirrorPartitionStateValue { state: 2, previous_state: -1, ..Default::default() },
+        &MirrorPartitionStateValue {
+            state: 2,
+            previous_state: -1,
+            ..Default::default()
+        },
         0,
         "000002ff00000000",
     );
     golden_key(
-        &LastMirrorEpochsKey { mirror_name: mirror(), topic_id: ID, ..Default::default() },
+        &LastMirrorEpochsKey {
+            mirror_name: mirror(),
+            topic_id: ID,
+            ..Default::default()
+        },
         "000100096d792d6d6972726f72000102030405060708090a0b0c0d0e0f00000000",
     );
-    golden_record(&LastMirrorEpochsValue { last_mirror_epoch: 5, ..Default::default() }, 0, "00000000000500");
+    golden_record(
+        &LastMirrorEpochsValue {
+            last_mirror_epoch: 5,
+            ..Default::default()
+        },
+        0,
+        "00000000000500",
+    );
 }
 
 #[test]
 fn other_records() {
-    golden(&MirrorPidResetRecord { source_cluster_id: "abc".into(), ..Default::default() }, "00000461626300");
+    golden(
+        &MirrorPidResetRecord {
+            source_cluster_id: "abc".into(),
+            ..Default::default()
+        },
+        "00000461626300",
+    );
     golden(
         &MirrorTopicStateChangeRecord {
             topic_id: ID,
