@@ -4,7 +4,10 @@ use serde_json::json;
 use tarn_tests::kafka::Kafka;
 use tarn_tests::tools;
 
-use crate::fixture::{self, SOON, all_codecs, assert_same, compacted, headers_and_nulls, mirrored, sample_topic, three_transactions, unique};
+use crate::fixture::{
+    self, SOON, all_codecs, assert_same, compacted, headers_and_nulls, mirrored, sample_topic,
+    three_transactions, unique,
+};
 
 #[test]
 fn three_partitions_arrive_unchanged() {
@@ -23,8 +26,14 @@ fn an_idempotent_producers_batches_arrive_unchanged() {
         "props": {"enable.idempotence": "true"}}));
     let tarn = mirrored(source, &[(&topic, 1)]);
     assert_same(source, &tarn, &topic, 1);
-    let producers = |c: tarn_tests::driver::Cluster| c.call("describe_producers", json!({"topic": topic}))["producers"].clone();
-    assert_eq!(producers(tarn.cluster()), producers(source.cluster()), "producer state is rebuilt from the batches");
+    let producers = |c: tarn_tests::driver::Cluster| {
+        c.call("describe_producers", json!({"topic": topic}))["producers"].clone()
+    };
+    assert_eq!(
+        producers(tarn.cluster()),
+        producers(source.cluster()),
+        "producer state is rebuilt from the batches"
+    );
 }
 
 #[test]
@@ -63,7 +72,11 @@ fn all_five_codecs_arrive_unchanged() {
     let source = Kafka::shared();
     let topic = unique("codecs");
     source.cluster().create_topic(&topic, 1, json!({}));
-    all_codecs(&source.cluster(), &topic, &["none", "gzip", "snappy", "lz4", "zstd"]);
+    all_codecs(
+        &source.cluster(),
+        &topic,
+        &["none", "gzip", "snappy", "lz4", "zstd"],
+    );
     let tarn = mirrored(source, &[(&topic, 1)]);
     assert_same(source, &tarn, &topic, 1);
 }
@@ -73,8 +86,14 @@ fn all_five_codecs_arrive_unchanged() {
 fn a_record_of_eight_megabytes_arrives_at_a_destination_with_default_limits() {
     let source = Kafka::shared();
     let topic = unique("big");
-    source.cluster().create_topic(&topic, 1, json!({"max.message.bytes": "10485760"}));
-    source.cluster().produce(&topic, json!([{"value": "before"}, {"size": 8_000_000}, {"value": "after"}]), json!({"max.request.size": "20000000"}));
+    source
+        .cluster()
+        .create_topic(&topic, 1, json!({"max.message.bytes": "10485760"}));
+    source.cluster().produce(
+        &topic,
+        json!([{"value": "before"}, {"size": 8_000_000}, {"value": "after"}]),
+        json!({"max.request.size": "20000000"}),
+    );
     let tarn = mirrored(source, &[(&topic, 1)]);
     assert_same(source, &tarn, &topic, 1);
 }
@@ -101,9 +120,27 @@ fn kafkas_console_consumer_reads_the_same() {
     let read = |bootstrap: &str| {
         let output = tools::run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
-            &["--bootstrap-server", bootstrap, "--topic", &topic, "--from-beginning", "--max-messages", "11", "--timeout-ms", "30000",
-              "--isolation-level", "read_committed", "--formatter-property", "print.offset=true", "--formatter-property", "print.key=true",
-              "--formatter-property", "print.headers=true", "--formatter-property", "print.timestamp=true"],
+            &[
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                &topic,
+                "--from-beginning",
+                "--max-messages",
+                "11",
+                "--timeout-ms",
+                "30000",
+                "--isolation-level",
+                "read_committed",
+                "--formatter-property",
+                "print.offset=true",
+                "--formatter-property",
+                "print.key=true",
+                "--formatter-property",
+                "print.headers=true",
+                "--formatter-property",
+                "print.timestamp=true",
+            ],
         );
         assert_eq!(output.code, 0, "{output:?}");
         output.stdout
@@ -118,17 +155,38 @@ fn kafkas_dump_tool_reads_every_file() {
     let source = Kafka::shared();
     let topic = unique("dump");
     source.cluster().create_topic(&topic, 1, json!({}));
-    all_codecs(&source.cluster(), &topic, &["none", "gzip", "snappy", "lz4", "zstd"]);
+    all_codecs(
+        &source.cluster(),
+        &topic,
+        &["none", "gzip", "snappy", "lz4", "zstd"],
+    );
     three_transactions(&source.cluster(), &topic, &topic);
-    source.cluster().produce_many(&topic, 1, 5000, 100, json!({}));
+    source
+        .cluster()
+        .produce_many(&topic, 1, 5000, 100, json!({}));
     let mut tarn = mirrored(source, &[(&topic, 1)]);
     tarn.stop();
     let dump = tools::dump_log(&tarn.partition_dir(&topic, 0), &[]);
-    for sign in ["compresscodec: zstd", "endTxnMarker: COMMIT", "endTxnMarker: ABORT", "Dumping"] {
-        assert!(dump.contains(sign), "no {sign} in the dump:\n{}", dump.lines().take(40).collect::<Vec<_>>().join("\n"));
+    for sign in [
+        "compresscodec: zstd",
+        "endTxnMarker: COMMIT",
+        "endTxnMarker: ABORT",
+        "Dumping",
+    ] {
+        assert!(
+            dump.contains(sign),
+            "no {sign} in the dump:\n{}",
+            dump.lines().take(40).collect::<Vec<_>>().join("\n")
+        );
     }
     let metadata = tarn.dir().join("data/__cluster_metadata-0");
-    let dump = tools::dump_log(&metadata, &["--cluster-metadata-decoder", "--skip-record-metadata"]);
-    assert!(dump.contains("TOPIC_RECORD") && dump.contains(&topic), "{dump}");
+    let dump = tools::dump_log(
+        &metadata,
+        &["--cluster-metadata-decoder", "--skip-record-metadata"],
+    );
+    assert!(
+        dump.contains("TOPIC_RECORD") && dump.contains(&topic),
+        "{dump}"
+    );
     fixture::assert_same_bytes(source, &tarn, &topic, 0);
 }

@@ -36,7 +36,9 @@ pub(crate) fn sample_topic(source: &Kafka, stem: &str, partitions: i32, records:
     let topic = unique(stem);
     source.cluster().create_topic(&topic, partitions, json!({}));
     if records > 0 {
-        source.cluster().produce_many(&topic, partitions, records, 100, json!({}));
+        source
+            .cluster()
+            .produce_many(&topic, partitions, records, 100, json!({}));
     }
     topic
 }
@@ -52,13 +54,24 @@ pub(crate) fn assert_same(source: &Kafka, tarn: &Tarn, topic: &str, partitions: 
         assert_same_bytes(source, tarn, topic, partition);
         for committed in [false, true] {
             let want = a.consume(topic, partition, committed);
-            assert_eq!(b.consume(topic, partition, committed), want, "{topic}-{partition} through Kafka's consumer, committed {committed}");
-            let read = librdkafka::consume(&tarn.bootstrap(), topic, partition, committed, SOON).unwrap();
-            assert_eq!(read, want, "{topic}-{partition} through librdkafka, committed {committed}");
+            assert_eq!(
+                b.consume(topic, partition, committed),
+                want,
+                "{topic}-{partition} through Kafka's consumer, committed {committed}"
+            );
+            let read =
+                librdkafka::consume(&tarn.bootstrap(), topic, partition, committed, SOON).unwrap();
+            assert_eq!(
+                read, want,
+                "{topic}-{partition} through librdkafka, committed {committed}"
+            );
             let id = Topic::Id(raw::id_bytes(&b.topic_id(topic)));
             for named in [Topic::Name(topic.to_owned()), id] {
                 let read = raw::consume(tarn.port(), &named, partition, committed).unwrap();
-                assert_eq!(read, want, "{topic}-{partition} through a raw client, {named:?}, committed {committed}");
+                assert_eq!(
+                    read, want,
+                    "{topic}-{partition} through a raw client, {named:?}, committed {committed}"
+                );
             }
         }
     }
@@ -66,13 +79,18 @@ pub(crate) fn assert_same(source: &Kafka, tarn: &Tarn, topic: &str, partitions: 
 
 /// The segments of both sides hold the same batches. Appends become visible before the file shows them to others: a few tries.
 pub(crate) fn assert_same_bytes(source: &Kafka, tarn: &Tarn, topic: &str, partition: i32) {
-    wait::until(Duration::from_secs(5), &format!("{topic}-{partition} is the same on both sides"), || {
-        let mirror = tarn.partition_dir(topic, partition);
-        if !mirror.exists() && batches(source, topic, partition).is_empty() {
-            return Ok(()); // an empty partition needs no files
-        }
-        segments::same(&source.partition_dir(topic, partition), &mirror).map_err(|e| format!("{e:#}"))
-    });
+    wait::until(
+        Duration::from_secs(5),
+        &format!("{topic}-{partition} is the same on both sides"),
+        || {
+            let mirror = tarn.partition_dir(topic, partition);
+            if !mirror.exists() && batches(source, topic, partition).is_empty() {
+                return Ok(()); // an empty partition needs no files
+            }
+            segments::same(&source.partition_dir(topic, partition), &mirror)
+                .map_err(|e| format!("{e:#}"))
+        },
+    );
 }
 
 /// The source's batches of one partition.
@@ -85,7 +103,10 @@ pub(crate) fn three_transactions(cluster: &Cluster, topic: &str, name: &str) {
     open_transactional(cluster, name);
     for (end, count) in [("txn_commit", 3), ("txn_abort", 2), ("txn_commit", 2)] {
         cluster.call("txn_begin", json!({"name": name}));
-        cluster.call("produce", json!({"topic": topic, "name": name, "count": count, "size": 50}));
+        cluster.call(
+            "produce",
+            json!({"topic": topic, "name": name, "count": count, "size": 50}),
+        );
         cluster.call(end, json!({"name": name}));
     }
     cluster.call("producer_close", json!({"name": name}));
@@ -100,7 +121,10 @@ pub(crate) fn open_transactional(cluster: &Cluster, name: &str) {
 pub(crate) fn leave_open(cluster: &Cluster, topic: &str, name: &str, count: u32) {
     open_transactional(cluster, name);
     cluster.call("txn_begin", json!({"name": name}));
-    cluster.call("produce", json!({"topic": topic, "name": name, "count": count, "size": 50}));
+    cluster.call(
+        "produce",
+        json!({"topic": topic, "name": name, "count": count, "size": 50}),
+    );
 }
 
 /// One batch per codec, several records each.
@@ -108,7 +132,9 @@ pub(crate) fn all_codecs(cluster: &Cluster, topic: &str, codecs: &[&str]) {
     for codec in codecs {
         let props = json!({"compression.type": codec, "linger.ms": "20"});
         let text = "compressible ".repeat(40);
-        let records: Vec<_> = (0..20).map(|i| json!({"key": format!("{codec}-{i}"), "value": format!("{text}{i}")})).collect();
+        let records: Vec<_> = (0..20)
+            .map(|i| json!({"key": format!("{codec}-{i}"), "value": format!("{text}{i}")}))
+            .collect();
         cluster.produce(topic, json!(records), props);
     }
 }
@@ -133,23 +159,44 @@ pub(crate) fn compacted(source: &Kafka, topic: &str) {
     let configs = json!({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "600000", "segment.bytes": "1048576",
         "min.compaction.lag.ms": "0", "delete.retention.ms": "600000"});
     cluster.create_topic(topic, 1, configs);
-    let keys = |from: u32, to: u32| -> serde_json::Value { (from..to).map(|k| json!({"key": format!("k{k}"), "value": format!("v{k}")})).collect() };
+    let keys = |from: u32, to: u32| -> serde_json::Value {
+        (from..to)
+            .map(|k| json!({"key": format!("k{k}"), "value": format!("v{k}")}))
+            .collect()
+    };
     let one_batch = json!({"linger.ms": "50"});
     cluster.call("producer_open", json!({"name": topic, "props": one_batch}));
     for (from, to) in [(0, 10), (10, 20)] {
-        cluster.call("produce", json!({"topic": topic, "name": topic, "records": keys(from, to)}));
+        cluster.call(
+            "produce",
+            json!({"topic": topic, "name": topic, "records": keys(from, to)}),
+        );
     }
     cluster.call("producer_close", json!({"name": topic}));
     // Another producer writes the tail of the first batch and the whole second one again.
     cluster.produce(topic, keys(5, 20), one_batch.clone());
     // A full segment closes it; then only cleaning is missing.
-    cluster.call("alter_topic", json!({"topic": topic, "set": {"segment.ms": "500"}}));
+    cluster.call(
+        "alter_topic",
+        json!({"topic": topic, "set": {"segment.ms": "500"}}),
+    );
     std::thread::sleep(Duration::from_millis(700));
     cluster.produce(topic, keys(100, 101), one_batch);
-    cluster.call("alter_topic", json!({"topic": topic, "set": {"segment.ms": "600000"}}));
+    cluster.call(
+        "alter_topic",
+        json!({"topic": topic, "set": {"segment.ms": "600000"}}),
+    );
     let cleaned = |b: &Batch| b.record_count() == 0;
-    wait::until(Duration::from_secs(60), "the source compacts its log", || {
-        let all = batches(source, topic, 0);
-        if all.iter().any(cleaned) { Ok(()) } else { Err(format!("{all:?}")) }
-    });
+    wait::until(
+        Duration::from_secs(60),
+        "the source compacts its log",
+        || {
+            let all = batches(source, topic, 0);
+            if all.iter().any(cleaned) {
+                Ok(())
+            } else {
+                Err(format!("{all:?}"))
+            }
+        },
+    );
 }

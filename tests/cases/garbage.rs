@@ -25,14 +25,36 @@ struct Bystander {
 impl Bystander {
     fn new(tarn: &Tarn) -> Self {
         tarn.cluster().create_topic("bystander", 1, json!({}));
-        Self { client: RawClient::connect(tarn.port()).unwrap(), topic: Topic::Name("bystander".into()), next: 0 }
+        Self {
+            client: RawClient::connect(tarn.port()).unwrap(),
+            topic: Topic::Name("bystander".into()),
+            next: 0,
+        }
     }
 
     /// Produces and fetches on its one connection.
     fn lives(&mut self) {
-        let produced = raw::produce(&mut self.client, &self.topic, 0, raw::batch(PLAIN, &["alive"]), 1, 9).expect("the bystander's connection").unwrap();
+        let produced = raw::produce(
+            &mut self.client,
+            &self.topic,
+            0,
+            raw::batch(PLAIN, &["alive"]),
+            1,
+            9,
+        )
+        .expect("the bystander's connection")
+        .unwrap();
         assert_eq!((produced.code, produced.offset), (0, self.next));
-        let data = raw::fetch_once(&mut self.client, &self.topic, 0, self.next, 1 << 20, false, 1000).expect("the bystander's connection");
+        let data = raw::fetch_once(
+            &mut self.client,
+            &self.topic,
+            0,
+            self.next,
+            1 << 20,
+            false,
+            1000,
+        )
+        .expect("the bystander's connection");
         assert!(data.records.is_some_and(|r| !r.is_empty()));
         self.next += 1;
     }
@@ -57,13 +79,35 @@ fn raw_garbage_on_every_port_harms_nobody() {
     // A header for every key and absurd versions, with and without a body.
     for key in (-2..120_i16).chain([i16::MIN, i16::MAX]) {
         for version in [i16::MIN, -1, 0, 1, 99, i16::MAX] {
-            let frame = [&key.to_be_bytes()[..], &version.to_be_bytes(), &7_i32.to_be_bytes(), &(-1_i16).to_be_bytes(), &[0xff; 9]].concat();
-            samples.push([&i32::try_from(frame.len()).unwrap().to_be_bytes()[..], &frame].concat());
+            let frame = [
+                &key.to_be_bytes()[..],
+                &version.to_be_bytes(),
+                &7_i32.to_be_bytes(),
+                &(-1_i16).to_be_bytes(),
+                &[0xff; 9],
+            ]
+            .concat();
+            samples.push(
+                [
+                    &i32::try_from(frame.len()).unwrap().to_be_bytes()[..],
+                    &frame,
+                ]
+                .concat(),
+            );
         }
     }
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     for _ in 0..300 {
-        samples.push((0..200).map(|_| { seed ^= seed << 13; seed ^= seed >> 7; seed ^= seed << 17; seed as u8 }).collect());
+        samples.push(
+            (0..200)
+                .map(|_| {
+                    seed ^= seed << 13;
+                    seed ^= seed >> 7;
+                    seed ^= seed << 17;
+                    seed as u8
+                })
+                .collect(),
+        );
     }
     for port in tarn.ports() {
         for sample in &samples {
@@ -98,7 +142,9 @@ fn absurd_lengths_at_every_position_of_real_requests_harm_nobody() {
     for i in 0..mutations.len() {
         let frame = &mutations[(i * 7919) % mutations.len()];
         let mut client = RawClient::connect(tarn.port()).unwrap();
-        client.send_bytes(&i32::try_from(frame.len()).unwrap().to_be_bytes()).ok();
+        client
+            .send_bytes(&i32::try_from(frame.len()).unwrap().to_be_bytes())
+            .ok();
         client.send_bytes(frame).ok();
         sent += 1;
         if i % 500 == 0 {
@@ -109,8 +155,16 @@ fn absurd_lengths_at_every_position_of_real_requests_harm_nobody() {
             break;
         }
     }
-    eprintln!("{sent} of {} mutations of {} requests sent", mutations.len(), requests.len());
-    assert!(requests.len() >= 15, "too few kinds of requests: {}", requests.len());
+    eprintln!(
+        "{sent} of {} mutations of {} requests sent",
+        mutations.len(),
+        requests.len()
+    );
+    assert!(
+        requests.len() >= 15,
+        "too few kinds of requests: {}",
+        requests.len()
+    );
     bystander.lives();
     tarn.check_healthy();
     tarn.cluster().create_topic("afterwards", 1, json!({}));
@@ -121,13 +175,25 @@ fn record_real_requests(tarn: &Tarn, relay_port: u16, frames: &proxy::Frames) ->
     let source = Kafka::shared();
     let topic = sample_topic(source, "storm", 1, 3);
     let bootstrap = format!("127.0.0.1:{relay_port}");
-    let through = tarn_tests::driver::Cluster { bootstrap: bootstrap.clone() };
+    let through = tarn_tests::driver::Cluster {
+        bootstrap: bootstrap.clone(),
+    };
     through.create_topic("own", 2, json!({"retention.ms": "100000"}));
-    through.produce("own", json!([{"key": "k", "value": "v", "headers": [["h", "x"]]}]), json!({"compression.type": "gzip"}));
+    through.produce(
+        "own",
+        json!([{"key": "k", "value": "v", "headers": [["h", "x"]]}]),
+        json!({"compression.type": "gzip"}),
+    );
     assert_eq!(through.consume("own", 0, true).len(), 1);
-    through.call("subscribe", json!({"topic": "own", "count": 1, "props": {"group.id": "g"}}));
+    through.call(
+        "subscribe",
+        json!({"topic": "own", "count": 1, "props": {"group.id": "g"}}),
+    );
     through.call("create_partitions", json!({"topic": "own", "count": 3}));
-    through.call("alter_topic", json!({"topic": "own", "set": {"retention.ms": "5000000"}}));
+    through.call(
+        "alter_topic",
+        json!({"topic": "own", "set": {"retention.ms": "5000000"}}),
+    );
     through.call("topic_config", json!({"topic": "own"}));
     through.call("delete_records", json!({"topic": "own", "before": 1}));
     through.call("delete_topic", json!({"topic": "own"}));
@@ -151,17 +217,32 @@ fn record_real_requests(tarn: &Tarn, relay_port: u16, frames: &proxy::Frames) ->
 
 /// One request of each API and version, the longest.
 fn one_of_each(frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    let mut frames: Vec<Vec<u8>> = frames.into_iter().filter(|f| (8..=1024).contains(&f.len())).collect();
+    let mut frames: Vec<Vec<u8>> = frames
+        .into_iter()
+        .filter(|f| (8..=1024).contains(&f.len()))
+        .collect();
     frames.sort_by_key(|f| std::cmp::Reverse(f.len()));
     let mut seen = BTreeSet::new();
-    frames.into_iter().filter(|f| seen.insert(f[..4].to_vec())).collect()
+    frames
+        .into_iter()
+        .filter(|f| seen.insert(f[..4].to_vec()))
+        .collect()
 }
 
 fn overwritten(request: &[u8], position: usize) -> Vec<Vec<u8>> {
     let remaining = request.len() - position;
-    let fixed = [-2_i32, i32::MAX, i32::try_from(remaining).unwrap() + 1].map(|n| n.to_be_bytes().to_vec());
-    let short = [(-2_i16).to_be_bytes().to_vec(), i16::MAX.to_be_bytes().to_vec()];
-    let compact = [vec![0xff, 0xff, 0xff, 0xff, 0x0f], vec![0xfe, 0xff, 0xff, 0xff, 0x07], vec![u8::try_from(remaining + 2).unwrap_or(0x7f) & 0x7f], vec![0xff; 10]];
+    let fixed =
+        [-2_i32, i32::MAX, i32::try_from(remaining).unwrap() + 1].map(|n| n.to_be_bytes().to_vec());
+    let short = [
+        (-2_i16).to_be_bytes().to_vec(),
+        i16::MAX.to_be_bytes().to_vec(),
+    ];
+    let compact = [
+        vec![0xff, 0xff, 0xff, 0xff, 0x0f],
+        vec![0xfe, 0xff, 0xff, 0xff, 0x07],
+        vec![u8::try_from(remaining + 2).unwrap_or(0x7f) & 0x7f],
+        vec![0xff; 10],
+    ];
     fixed
         .into_iter()
         .chain(short)

@@ -16,23 +16,50 @@ const POLICY_VIOLATION: i16 = 44;
 fn writers() -> [Writer; 3] {
     [
         PLAIN,
-        Writer { producer_id: 77, epoch: 0, sequence: 0, transactional: false },
-        Writer { producer_id: 78, epoch: 0, sequence: 0, transactional: true },
+        Writer {
+            producer_id: 77,
+            epoch: 0,
+            sequence: 0,
+            transactional: false,
+        },
+        Writer {
+            producer_id: 78,
+            epoch: 0,
+            sequence: 0,
+            transactional: true,
+        },
     ]
 }
 
 /// Tries to write in every way and checks the refusal; `state` is what the text must show.
 fn refuses_every_write(tarn: &Tarn, topic: &str, state: &str) {
     let mut client = RawClient::connect(tarn.port()).unwrap();
-    let (name, id) = (Topic::Name(topic.to_owned()), Topic::Id(raw::id_bytes(&tarn.cluster().topic_id(topic))));
+    let (name, id) = (
+        Topic::Name(topic.to_owned()),
+        Topic::Id(raw::id_bytes(&tarn.cluster().topic_id(topic))),
+    );
     let text = format!("topic {topic} is a read-only mirror of m ({state})");
     for writer in writers() {
         for (topic, version) in [(&name, 3), (&name, 9), (&name, 12), (&id, 13)] {
             for acks in [1, -1, 0] {
-                let produced = raw::produce(&mut client, topic, 0, raw::batch(writer, &["intruder"]), acks, version).unwrap();
+                let produced = raw::produce(
+                    &mut client,
+                    topic,
+                    0,
+                    raw::batch(writer, &["intruder"]),
+                    acks,
+                    version,
+                )
+                .unwrap();
                 let Some(produced) = produced else { continue };
-                assert_eq!(produced.code, POLICY_VIOLATION, "{writer:?} version {version} acks {acks}: {produced:?}");
-                assert!(version < 8 || produced.text.as_deref() == Some(&text), "{produced:?} instead of {text}");
+                assert_eq!(
+                    produced.code, POLICY_VIOLATION,
+                    "{writer:?} version {version} acks {acks}: {produced:?}"
+                );
+                assert!(
+                    version < 8 || produced.text.as_deref() == Some(&text),
+                    "{produced:?} instead of {text}"
+                );
             }
         }
     }
@@ -55,7 +82,9 @@ fn every_write_is_refused_while_mirroring_paused_and_failed() {
     refuses_every_write(&tarn, &topic, "PAUSED");
     tarn.mirrors_ok(&["--resume", "--mirror", "m", "--topic", &topic, "--wait"]);
     assert_same_bytes(source, &tarn, &topic, 0);
-    source.cluster().call("delete_topic", json!({"topic": topic}));
+    source
+        .cluster()
+        .call("delete_topic", json!({"topic": topic}));
     tarn.await_state("m", "FAILED", SOON, |_| true);
     refuses_every_write(&tarn, &topic, "FAILED");
     let log = segments::batches(&tarn.partition_dir(&topic, 0)).unwrap();
@@ -74,8 +103,17 @@ fn no_write_slips_in_during_restarts() {
         let intruder = scope.spawn(|| {
             let (named, mut refused) = (Topic::Name(topic.clone()), 0);
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                let Ok(mut client) = RawClient::connect(port) else { continue };
-                while let Ok(produced) = raw::produce(&mut client, &named, 0, raw::batch(PLAIN, &["intruder"]), 1, 9) {
+                let Ok(mut client) = RawClient::connect(port) else {
+                    continue;
+                };
+                while let Ok(produced) = raw::produce(
+                    &mut client,
+                    &named,
+                    0,
+                    raw::batch(PLAIN, &["intruder"]),
+                    1,
+                    9,
+                ) {
                     let produced = produced.unwrap();
                     assert_ne!(produced.code, 0, "accepted: {produced:?}");
                     refused += 1;
@@ -119,7 +157,16 @@ fn a_new_mirror_topic_is_never_writable() {
             let end = Instant::now() + Duration::from_secs(3);
             while Instant::now() < end {
                 for topic in &topics {
-                    let produced = raw::produce(&mut client, &Topic::Name(topic.clone()), 0, raw::batch(PLAIN, &["x"]), 1, 9).unwrap().unwrap();
+                    let produced = raw::produce(
+                        &mut client,
+                        &Topic::Name(topic.clone()),
+                        0,
+                        raw::batch(PLAIN, &["x"]),
+                        1,
+                        9,
+                    )
+                    .unwrap()
+                    .unwrap();
                     assert_ne!(produced.code, 0, "{topic} took a record");
                 }
             }
@@ -139,14 +186,36 @@ fn standard_clients_get_a_clear_error_at_once() {
     let topic = sample_topic(source, "ro-clients", 1, 3);
     let tarn = mirrored(source, &[(&topic, 1)]);
     let started = Instant::now();
-    let outcome = librdkafka::produce(&tarn.bootstrap(), &topic, 0, &[b"intruder"], &[("message.timeout.ms", "15000")]).unwrap();
-    let error = outcome[0].as_ref().expect_err("librdkafka's record was accepted");
+    let outcome = librdkafka::produce(
+        &tarn.bootstrap(),
+        &topic,
+        0,
+        &[b"intruder"],
+        &[("message.timeout.ms", "15000")],
+    )
+    .unwrap();
+    let error = outcome[0]
+        .as_ref()
+        .expect_err("librdkafka's record was accepted");
     assert!(error.to_lowercase().contains("policy"), "{error}");
-    for props in [json!({}), json!({"enable.idempotence": "false", "acks": "1"})] {
-        let error = tarn.cluster().try_call("produce", json!({"topic": topic, "records": [{"value": "intruder"}], "props": props})).unwrap_err();
+    for props in [
+        json!({}),
+        json!({"enable.idempotence": "false", "acks": "1"}),
+    ] {
+        let error = tarn
+            .cluster()
+            .try_call(
+                "produce",
+                json!({"topic": topic, "records": [{"value": "intruder"}], "props": props}),
+            )
+            .unwrap_err();
         assert_eq!(error.class, "PolicyViolationException", "{error}");
         assert!(error.message.contains("read-only mirror of m"), "{error}");
     }
-    assert!(started.elapsed() < Duration::from_secs(10), "no endless retry: {:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "no endless retry: {:?}",
+        started.elapsed()
+    );
     assert_same_bytes(source, &tarn, &topic, 0);
 }

@@ -17,7 +17,10 @@ fn an_unchanged_log_is_taken_up_where_it_ended() {
     tarn.mirrors_ok(&["--add", "--mirror", "m", "--topic", &topic, "--wait"]);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
     assert_same_bytes(source, &tarn, &topic, 0);
-    assert!(!tarn.process().output().contains("to offset 0"), "the log was cut to its start");
+    assert!(
+        !tarn.process().output().contains("to offset 0"),
+        "the log was cut to its start"
+    );
 }
 
 #[test]
@@ -33,11 +36,27 @@ fn own_writes_are_not_cut_without_the_opt_in() {
         tarn.await_state("m", "FAILED", SOON, |r| r["topic"] == topic.as_str());
     }
     let told = format!("{}{:?}", added.stderr, tarn.describe("m"));
-    assert!(told.contains("20") && told.contains("25"), "the text names the range that would be lost: {told}");
-    assert!(told.contains("mirror.allow.full.truncation") || told.contains("truncation"), "the text names the opt-in: {told}");
-    assert_eq!(segments::batches(&tarn.partition_dir(&topic, 0)).unwrap(), before, "nothing was cut");
+    assert!(
+        told.contains("20") && told.contains("25"),
+        "the text names the range that would be lost: {told}"
+    );
+    assert!(
+        told.contains("mirror.allow.full.truncation") || told.contains("truncation"),
+        "the text names the opt-in: {told}"
+    );
+    assert_eq!(
+        segments::batches(&tarn.partition_dir(&topic, 0)).unwrap(),
+        before,
+        "nothing was cut"
+    );
     // With the opt-in the topic follows its source again.
-    tarn.mirrors_ok(&["--alter", "--mirror", "m", "--add-config", "mirror.allow.full.truncation=true"]);
+    tarn.mirrors_ok(&[
+        "--alter",
+        "--mirror",
+        "m",
+        "--add-config",
+        "mirror.allow.full.truncation=true",
+    ]);
     tarn.mirrors_ok(&["--add", "--mirror", "m", "--topic", &topic, "--wait"]);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
     assert_same_bytes(source, &tarn, &topic, 0);
@@ -54,7 +73,11 @@ fn nothing_is_cut_while_the_source_cannot_be_asked() {
     source.process().freeze(true);
     let added = tarn.mirrors(&["--add", "--mirror", "m", "--topic", &topic]);
     std::thread::sleep(std::time::Duration::from_secs(3));
-    segments::prefix_of(&at_source, &segments::batches(&tarn.partition_dir(&topic, 0)).unwrap()).unwrap();
+    segments::prefix_of(
+        &at_source,
+        &segments::batches(&tarn.partition_dir(&topic, 0)).unwrap(),
+    )
+    .unwrap();
     source.process().freeze(false);
     if added.code != 0 {
         tarn.mirrors_ok(&["--add", "--mirror", "m", "--topic", &topic]);

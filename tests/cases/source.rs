@@ -14,7 +14,11 @@ use tarn_tests::wait;
 use crate::fixture::{SOON, assert_same, assert_same_bytes, mirrored, sample_topic, unique};
 
 fn error_of(tarn: &Tarn, topic: &str) -> String {
-    tarn.describe("m").iter().find(|r| r["topic"] == topic).map(|r| r["errorMessage"].as_str().unwrap_or_default().to_owned()).unwrap_or_default()
+    tarn.describe("m")
+        .iter()
+        .find(|r| r["topic"] == topic)
+        .map(|r| r["errorMessage"].as_str().unwrap_or_default().to_owned())
+        .unwrap_or_default()
 }
 
 /// O03: the log start follows the source's exactly, also after a restart at the end of the log.
@@ -25,17 +29,28 @@ fn the_log_start_follows_the_source_exactly() {
     let mut tarn = mirrored(source, &[(&topic, 1)]);
     tarn.kill();
     tarn.restart();
-    source.cluster().call("delete_records", json!({"topic": topic, "before": 1000}));
+    source
+        .cluster()
+        .call("delete_records", json!({"topic": topic, "before": 1000}));
     source.cluster().produce_many(&topic, 1, 1, 10, json!({}));
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
-    wait::until(SOON, "log start 1000", || match tarn.cluster().start_offset(&topic, 0) {
-        1000 => Ok(()),
-        other => Err(other.to_string()),
+    wait::until(SOON, "log start 1000", || {
+        match tarn.cluster().start_offset(&topic, 0) {
+            1000 => Ok(()),
+            other => Err(other.to_string()),
+        }
     });
-    assert_eq!(tarn.cluster().consume(&topic, 0, false), source.cluster().consume(&topic, 0, false));
+    assert_eq!(
+        tarn.cluster().consume(&topic, 0, false),
+        source.cluster().consume(&topic, 0, false)
+    );
     tarn.kill();
     tarn.restart();
-    assert_eq!(tarn.cluster().start_offset(&topic, 0), 1000, "kept over a restart");
+    assert_eq!(
+        tarn.cluster().start_offset(&topic, 0),
+        1000,
+        "kept over a restart"
+    );
 }
 
 /// O04 and O05a: retention at the source overtook a pause.
@@ -46,14 +61,24 @@ fn a_gap_that_the_source_left_is_jumped_and_told() {
     let mut tarn = mirrored(source, &[(&topic, 1)]);
     tarn.mirrors_ok(&["--pause", "--mirror", "m", "--topic", &topic, "--wait"]);
     source.cluster().produce_many(&topic, 1, 100, 10, json!({}));
-    source.cluster().call("delete_records", json!({"topic": topic, "before": 100}));
+    source
+        .cluster()
+        .call("delete_records", json!({"topic": topic, "before": 100}));
     tarn.mirrors_ok(&["--resume", "--mirror", "m", "--topic", &topic, "--wait"]);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
     assert_eq!(tarn.cluster().start_offset(&topic, 0), 100);
-    assert_eq!(tarn.cluster().consume(&topic, 0, false), source.cluster().consume(&topic, 0, false));
+    assert_eq!(
+        tarn.cluster().consume(&topic, 0, false),
+        source.cluster().consume(&topic, 0, false)
+    );
     assert!(tarn.describe("m").iter().all(|r| r["state"] == "MIRRORING"));
     let log = tarn.process().output();
-    assert!(log.lines().any(|l| l.contains("50 offsets skipped") || (l.contains("skipped") && l.contains("50"))), "no event tells of the 50 offsets");
+    assert!(
+        log.lines().any(
+            |l| l.contains("50 offsets skipped") || (l.contains("skipped") && l.contains("50"))
+        ),
+        "no event tells of the 50 offsets"
+    );
 }
 
 /// O05b: the same name with another id is another topic.
@@ -64,17 +89,29 @@ fn a_topic_made_anew_at_the_source_fails_and_keeps_the_old_data() {
     let tarn = mirrored(source, &[(&topic, 1)]);
     let before = segments::batches(&tarn.partition_dir(&topic, 0)).unwrap();
     let old_id = source.cluster().topic_id(&topic);
-    source.cluster().call("delete_topic", json!({"topic": topic}));
+    source
+        .cluster()
+        .call("delete_topic", json!({"topic": topic}));
     let new_id = wait::until(SOON, "the topic is made anew", || {
-        let made = source.cluster().try_call("create_topic", json!({"topic": topic, "partitions": 1}));
-        made.map(|a| a["topicId"].as_str().unwrap().to_owned()).map_err(|e| e.to_string())
+        let made = source
+            .cluster()
+            .try_call("create_topic", json!({"topic": topic, "partitions": 1}));
+        made.map(|a| a["topicId"].as_str().unwrap().to_owned())
+            .map_err(|e| e.to_string())
     });
     source.cluster().produce_many(&topic, 1, 40, 10, json!({}));
     wait::until(SOON, "FAILED with both ids", || {
         let (rows, text) = (tarn.describe("m"), error_of(&tarn, &topic));
-        if rows[0]["state"] == "FAILED" && text.contains(&old_id) && text.contains(&new_id) { Ok(()) } else { Err(format!("{rows:?}")) }
+        if rows[0]["state"] == "FAILED" && text.contains(&old_id) && text.contains(&new_id) {
+            Ok(())
+        } else {
+            Err(format!("{rows:?}"))
+        }
     });
-    assert_eq!(segments::batches(&tarn.partition_dir(&topic, 0)).unwrap(), before);
+    assert_eq!(
+        segments::batches(&tarn.partition_dir(&topic, 0)).unwrap(),
+        before
+    );
     assert_eq!(tarn.describe("m")[0]["retryAttempt"], -1, "not retried");
 }
 
@@ -84,9 +121,15 @@ fn a_topic_deleted_at_the_source_stays_readable() {
     let source = Kafka::shared();
     let topic = sample_topic(source, "gone", 1, 20);
     let tarn = mirrored(source, &[(&topic, 1)]);
-    source.cluster().call("delete_topic", json!({"topic": topic}));
+    source
+        .cluster()
+        .call("delete_topic", json!({"topic": topic}));
     tarn.await_state("m", "FAILED", SOON, |_| true);
-    assert!(error_of(&tarn, &topic).contains("deleted"), "{}", error_of(&tarn, &topic));
+    assert!(
+        error_of(&tarn, &topic).contains("deleted"),
+        "{}",
+        error_of(&tarn, &topic)
+    );
     assert_eq!(tarn.cluster().consume(&topic, 0, false).len(), 20);
     assert_eq!(tarn.describe("m")[0]["retryAttempt"], -1);
     let output = tarn.mirrors(&["--describe", "--failed"]);
@@ -100,15 +143,27 @@ fn a_new_bootstrap_address_keeps_the_data_flowing() {
     let topic = sample_topic(source, "rebootstrap", 1, 5);
     let tarn = mirrored(source, &[(&topic, 1)]);
     let other = format!("bootstrap.servers=localhost:{}", source.port());
-    assert_eq!(tarn.mirrors_ok(&["--alter", "--mirror", "m", "--add-config", &other]), "Altered mirror m\n");
+    assert_eq!(
+        tarn.mirrors_ok(&["--alter", "--mirror", "m", "--add-config", &other]),
+        "Altered mirror m\n"
+    );
     source.cluster().produce_many(&topic, 1, 5, 10, json!({}));
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
     wait::until(SOON, "lag 0 with a fresh fetch", || {
         let row = tarn.describe("m")[0].clone();
-        let fresh = row["lastFetchAgeMs"].as_i64().is_some_and(|age| (0..5000).contains(&age));
-        if row["lag"] == 0 && fresh { Ok(()) } else { Err(row.to_string()) }
+        let fresh = row["lastFetchAgeMs"]
+            .as_i64()
+            .is_some_and(|age| (0..5000).contains(&age));
+        if row["lag"] == 0 && fresh {
+            Ok(())
+        } else {
+            Err(row.to_string())
+        }
     });
-    assert!(tarn.mirrors_ok(&["--list"]).contains(&format!("localhost:{}", source.port())));
+    assert!(
+        tarn.mirrors_ok(&["--list"])
+            .contains(&format!("localhost:{}", source.port()))
+    );
 }
 
 /// O13 with one node: the first bootstrap entry is dead.
@@ -117,7 +172,11 @@ fn every_bootstrap_entry_is_tried() {
     let source = Kafka::shared();
     let topic = sample_topic(source, "second-entry", 1, 5);
     let tarn = Tarn::start();
-    tarn.create_mirror("m", &format!("127.0.0.1:{},{}", free_port(), source.bootstrap()), &[]);
+    tarn.create_mirror(
+        "m",
+        &format!("127.0.0.1:{},{}", free_port(), source.bootstrap()),
+        &[],
+    );
     tarn.add_topics("m", &topic);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
 }
@@ -148,15 +207,37 @@ fn a_dead_source_is_refused_at_create() {
     let file = tarn.mirror_config("m", &format!("127.0.0.1:{dead}"), &[]);
     let started = Instant::now();
     let created = tarn.mirrors(&["--create", "--mirror", "m", "--mirror-config", &file]);
-    assert!(started.elapsed() < Duration::from_secs(16), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(16),
+        "{:?}",
+        started.elapsed()
+    );
     assert_eq!(created.code, 1);
-    assert!(created.stderr.starts_with("Cannot reach the source of mirror 'm': ") && created.stderr.contains(&dead.to_string()), "{created:?}");
+    assert!(
+        created
+            .stderr
+            .starts_with("Cannot reach the source of mirror 'm': ")
+            && created.stderr.contains(&dead.to_string()),
+        "{created:?}"
+    );
     assert_eq!(tarn.mirrors_ok(&["--list"]), "No mirrors found\n");
-    let allowed = tarn.mirrors_ok(&["--create", "--mirror", "m", "--mirror-config", &file, "--allow-unreachable"]);
+    let allowed = tarn.mirrors_ok(&[
+        "--create",
+        "--mirror",
+        "m",
+        "--mirror-config",
+        &file,
+        "--allow-unreachable",
+    ]);
     assert_eq!(allowed, "Created mirror m\n");
     let added = tarn.mirrors(&["--add", "--mirror", "m", "--topic", ".*"]);
     assert_eq!(added.code, 1);
-    assert!(added.stderr.starts_with("Cannot reach the source of mirror 'm': "), "{added:?}");
+    assert!(
+        added
+            .stderr
+            .starts_with("Cannot reach the source of mirror 'm': "),
+        "{added:?}"
+    );
 }
 
 /// O20: something listens that is no Kafka, and something that never answers.
@@ -167,8 +248,18 @@ fn a_source_that_never_answers_is_refused_within_fifteen_seconds() {
     let file = tarn.mirror_config("m", &hole.local_addr().unwrap().to_string(), &[]);
     let started = Instant::now();
     let created = tarn.mirrors(&["--create", "--mirror", "m", "--mirror-config", &file]);
-    assert!(started.elapsed() < Duration::from_secs(17), "{:?}", started.elapsed());
-    assert!(created.code == 1 && created.stderr.starts_with("Cannot reach the source of mirror 'm': "), "{created:?}");
+    assert!(
+        started.elapsed() < Duration::from_secs(17),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(
+        created.code == 1
+            && created
+                .stderr
+                .starts_with("Cannot reach the source of mirror 'm': "),
+        "{created:?}"
+    );
 }
 
 /// O21: the end of the process does not wait for a start-up that hangs.
@@ -177,10 +268,23 @@ fn a_shutdown_does_not_wait_for_a_source_that_never_answers() {
     let hole = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut tarn = Tarn::start();
     let file = tarn.mirror_config("m", &hole.local_addr().unwrap().to_string(), &[]);
-    tarn.mirrors_ok(&["--create", "--mirror", "m", "--mirror-config", &file, "--allow-unreachable"]);
+    tarn.mirrors_ok(&[
+        "--create",
+        "--mirror",
+        "m",
+        "--mirror-config",
+        &file,
+        "--allow-unreachable",
+    ]);
     std::thread::scope(|scope| {
         let (bootstrap, dir) = (tarn.bootstrap(), tarn.dir().to_owned());
-        let adding = scope.spawn(move || Tarn::mirrors_at(&bootstrap, &dir, &["--add", "--mirror", "m", "--topic", ".*"]));
+        let adding = scope.spawn(move || {
+            Tarn::mirrors_at(
+                &bootstrap,
+                &dir,
+                &["--add", "--mirror", "m", "--topic", ".*"],
+            )
+        });
         std::thread::sleep(Duration::from_secs(1));
         assert!(tarn.stop() < Duration::from_secs(5));
         adding.join().unwrap();
@@ -190,15 +294,37 @@ fn a_shutdown_does_not_wait_for_a_source_that_never_answers() {
 /// O32: the advertised address is the trouble, and the text says so.
 #[test]
 fn an_advertised_address_that_does_not_resolve_is_named() {
-    let source = Kafka::start_with("4.3.1", &[("advertised.listeners", "PLAINTEXT://nohost.invalid:9092")]);
+    let source = Kafka::start_with(
+        "4.3.1",
+        &[("advertised.listeners", "PLAINTEXT://nohost.invalid:9092")],
+    );
     let tarn = Tarn::start();
     let file = tarn.mirror_config("m", &source.bootstrap(), &[]);
-    let created = tarn.mirrors(&["--create", "--mirror", "m", "--mirror-config", &file, "--allow-unreachable"]);
+    let created = tarn.mirrors(&[
+        "--create",
+        "--mirror",
+        "m",
+        "--mirror-config",
+        &file,
+        "--allow-unreachable",
+    ]);
     assert_eq!(created.code, 0, "{created:?}");
-    let added = tarn.mirrors(&["--add", "--mirror", "m", "--topic", ".*", "--wait", "--timeout-ms", "5000"]);
+    let added = tarn.mirrors(&[
+        "--add",
+        "--mirror",
+        "m",
+        "--topic",
+        ".*",
+        "--wait",
+        "--timeout-ms",
+        "5000",
+    ]);
     let told = format!("{}{}", added.stderr, tarn.mirrors(&["--describe"]).stderr);
     let empty = added.stderr.starts_with("No topics matching");
-    assert!(empty || told.contains("advertised address nohost.invalid:9092 of node 1"), "{told}");
+    assert!(
+        empty || told.contains("advertised address nohost.invalid:9092 of node 1"),
+        "{told}"
+    );
 }
 
 /// O33: names that would share a metric name, and names at the limit.
@@ -215,9 +341,14 @@ fn a_name_that_clashes_is_refused_with_the_other_name_and_long_names_work() {
     let tarn = Tarn::start();
     tarn.cluster().create_topic(&underscored, 1, json!({}));
     tarn.create_mirror("m", &source.bootstrap(), &[]);
-    let added = tarn.mirrors(&["--add", "--mirror", "m", "--topic", &dotted, "--topic", &long]);
+    let added = tarn.mirrors(&[
+        "--add", "--mirror", "m", "--topic", &dotted, "--topic", &long,
+    ]);
     let told = format!("{}{:?}", added.stderr, tarn.describe("m"));
-    assert!(told.contains(&underscored), "the other name is told: {told}");
+    assert!(
+        told.contains(&underscored),
+        "the other name is told: {told}"
+    );
     tarn.await_state("m", "MIRRORING", SOON, |r| r["topic"] == long.as_str());
     tarn.await_caught_up(&source.cluster(), &long, 1, SOON);
     assert_same_bytes(source, &tarn, &long, 0);
@@ -229,7 +360,9 @@ fn an_offset_gap_beyond_31_bits_is_stored_and_survives_a_restart() {
     const FAR: i64 = 3_000_000_000;
     let mut source = Kafka::start();
     source.cluster().create_topic("far", 1, json!({}));
-    source.cluster().produce("far", json!([{"value": "near"}]), json!({}));
+    source
+        .cluster()
+        .produce("far", json!([{"value": "near"}]), json!({}));
     source.stop();
     let dir = source.partition_dir("far", 0);
     let mut batch = segments::batches(&dir).unwrap()[0].bytes.clone();
@@ -271,7 +404,11 @@ fn a_hundred_mirrors_that_come_and_go_leak_no_socket_and_no_thread() {
     }
     let open = |tarn: &mut Tarn| {
         let id = tarn.process().id();
-        let count = |what: &str| std::fs::read_dir(format!("/proc/{id}/{what}")).map(Iterator::count).unwrap_or_default();
+        let count = |what: &str| {
+            std::fs::read_dir(format!("/proc/{id}/{what}"))
+                .map(Iterator::count)
+                .unwrap_or_default()
+        };
         (count("fd"), count("task"))
     };
     std::thread::sleep(Duration::from_secs(1));
@@ -281,7 +418,13 @@ fn a_hundred_mirrors_that_come_and_go_leak_no_socket_and_no_thread() {
     }
     wait::until(SOON, "files and threads are back where they were", || {
         let now = open(&mut tarn);
-        if now.0 <= files + 4 && now.1 <= threads + 4 { Ok(()) } else { Err(format!("{now:?}, before {files} files and {threads} threads")) }
+        if now.0 <= files + 4 && now.1 <= threads + 4 {
+            Ok(())
+        } else {
+            Err(format!(
+                "{now:?}, before {files} files and {threads} threads"
+            ))
+        }
     });
     tarn.check_healthy();
 }
@@ -291,11 +434,20 @@ fn partitions_added_at_the_source_are_mirrored() {
     let source = Kafka::shared();
     let topic = sample_topic(source, "growth", 1, 5);
     let tarn = mirrored(source, &[(&topic, 1)]);
-    source.cluster().call("create_partitions", json!({"topic": topic, "count": 3}));
+    source
+        .cluster()
+        .call("create_partitions", json!({"topic": topic, "count": 3}));
     source.cluster().produce_many(&topic, 3, 30, 10, json!({}));
     wait::until(SOON, "three partitions", || {
-        let partitions = tarn.cluster().call("describe_topic", json!({"topic": topic}))["partitions"].clone();
-        if partitions == 3 { Ok(()) } else { Err(partitions.to_string()) }
+        let partitions = tarn
+            .cluster()
+            .call("describe_topic", json!({"topic": topic}))["partitions"]
+            .clone();
+        if partitions == 3 {
+            Ok(())
+        } else {
+            Err(partitions.to_string())
+        }
     });
     tarn.await_caught_up(&source.cluster(), &topic, 3, SOON);
     assert_same(source, &tarn, &topic, 3);
@@ -305,14 +457,30 @@ fn partitions_added_at_the_source_are_mirrored() {
 #[test]
 fn topic_settings_follow_the_source_even_beside_a_deleted_topic() {
     let source = Kafka::shared();
-    let (gone, topic) = (sample_topic(source, "settings-gone", 1, 1), unique("settings"));
+    let (gone, topic) = (
+        sample_topic(source, "settings-gone", 1, 1),
+        unique("settings"),
+    );
     source.cluster().create_topic(&topic, 1, json!({"retention.ms": "86400001", "min.insync.replicas": "1", "cleanup.policy": "compact"}));
     let tarn = mirrored(source, &[(&gone, 1), (&topic, 1)]);
-    let value = |key: &str| tarn.cluster().call("topic_config", json!({"topic": topic}))["configs"][key].clone();
+    let value = |key: &str| {
+        tarn.cluster().call("topic_config", json!({"topic": topic}))["configs"][key].clone()
+    };
     assert_eq!(value("retention.ms"), "86400001", "set at creation");
     assert_eq!(value("cleanup.policy"), "compact");
-    source.cluster().call("delete_topic", json!({"topic": gone}));
+    source
+        .cluster()
+        .call("delete_topic", json!({"topic": gone}));
     tarn.await_state("m", "FAILED", SOON, |r| r["topic"] == gone.as_str());
-    source.cluster().call("alter_topic", json!({"topic": topic, "set": {"retention.ms": "86400002"}}));
-    wait::until(SOON, "the change arrives", || if value("retention.ms") == "86400002" { Ok(()) } else { Err(value("retention.ms").to_string()) });
+    source.cluster().call(
+        "alter_topic",
+        json!({"topic": topic, "set": {"retention.ms": "86400002"}}),
+    );
+    wait::until(SOON, "the change arrives", || {
+        if value("retention.ms") == "86400002" {
+            Ok(())
+        } else {
+            Err(value("retention.ms").to_string())
+        }
+    });
 }

@@ -13,9 +13,19 @@ fn mirrors_from(version: &str) {
     }
     cluster.produce_many("many", 3, 1000, 100, json!({}));
     headers_and_nulls(&cluster, "nulls");
-    all_codecs(&cluster, "codecs", &["none", "gzip", "snappy", "lz4", "zstd"]);
+    all_codecs(
+        &cluster,
+        "codecs",
+        &["none", "gzip", "snappy", "lz4", "zstd"],
+    );
     three_transactions(&cluster, "txn", "txn");
-    let topics = [("many", 3), ("nulls", 1), ("codecs", 1), ("txn", 1), ("empty", 1)];
+    let topics = [
+        ("many", 3),
+        ("nulls", 1),
+        ("codecs", 1),
+        ("txn", 1),
+        ("empty", 1),
+    ];
     let tarn = mirrored(&source, &topics);
     for (topic, partitions) in topics {
         assert_same(&source, &tarn, topic, partitions);
@@ -50,7 +60,11 @@ fn old_message_formats_fail_with_a_text_and_alone() {
     cluster.create_topic("old", 1, json!({"message.format.version": "0.10.0"}));
     cluster.create_topic("new", 1, json!({}));
     for topic in ["old", "new"] {
-        cluster.produce(topic, json!([{"value": "x"}]), json!({"enable.idempotence": "false"}));
+        cluster.produce(
+            topic,
+            json!([{"value": "x"}]),
+            json!({"enable.idempotence": "false"}),
+        );
     }
     let tarn = mirrored(&source, &[("new", 1)]);
     let added = tarn.mirrors(&["--add", "--mirror", "m", "--topic", "old"]);
@@ -58,7 +72,13 @@ fn old_message_formats_fail_with_a_text_and_alone() {
     tarn.await_state("m", "FAILED", crate::fixture::SOON, |r| r["topic"] == "old");
     let rows = tarn.describe("m");
     let row = rows.iter().find(|r| r["topic"] == "old").unwrap();
-    assert!(row["errorMessage"].as_str().unwrap_or_default().contains("format"), "{row}");
+    assert!(
+        row["errorMessage"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("format"),
+        "{row}"
+    );
     cluster.produce("new", json!([{"value": "y"}]), json!({}));
     tarn.await_caught_up(&cluster, "new", 1, crate::fixture::SOON);
 }

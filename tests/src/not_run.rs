@@ -11,7 +11,11 @@ pub fn note(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     eprintln!("{name} did not run: {reason}");
     if let Some(path) = std::env::var_os("TARN_NOT_RUN") {
-        let mut file = std::fs::File::options().append(true).create(true).open(path).expect("account of cases that did not run");
+        let mut file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(path)
+            .expect("account of cases that did not run");
         writeln!(file, "{name}: {reason}").expect("account of cases that did not run");
     }
 }

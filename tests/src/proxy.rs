@@ -27,12 +27,18 @@ impl Frames {
 #[must_use]
 pub fn relay(port: u16, to: u16) -> Frames {
     let frames = Frames::default();
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).expect("port of the relay");
+    let listener =
+        TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).expect("port of the relay");
     let kept = frames.clone();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            let Ok(server) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], to))) else { continue };
-            let (Ok(client_back), Ok(server_back)) = (client.try_clone(), server.try_clone()) else { continue };
+            let Ok(server) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], to))) else {
+                continue;
+            };
+            let (Ok(client_back), Ok(server_back)) = (client.try_clone(), server.try_clone())
+            else {
+                continue;
+            };
             let kept = kept.clone();
             thread::spawn(move || requests(client, server, &kept));
             thread::spawn(move || bytes(server_back, client_back));
@@ -48,11 +54,19 @@ fn requests(mut from: TcpStream, mut to: TcpStream, kept: &Frames) {
             break;
         }
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        if from.read_exact(&mut frame).is_err() || to.write_all(&length).and_then(|()| to.write_all(&frame)).is_err() {
+        if from.read_exact(&mut frame).is_err()
+            || to
+                .write_all(&length)
+                .and_then(|()| to.write_all(&frame))
+                .is_err()
+        {
             break;
         }
         if frame.len() <= KEPT_BYTES_MAX {
-            kept.0.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
+            kept.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(frame);
         }
     }
     to.shutdown(Shutdown::Both).ok();

@@ -67,34 +67,88 @@ async fn run(arguments: &DemoArguments) -> Result<(), CliError> {
     outcome
 }
 
-async fn show(arguments: &DemoArguments, own_source: Option<&Node>, destination: &Node) -> Result<(), CliError> {
+async fn show(
+    arguments: &DemoArguments,
+    own_source: Option<&Node>,
+    destination: &Node,
+) -> Result<(), CliError> {
     let (source, load, pattern) = match own_source {
         Some(node) => {
-            println!("An embedded source listens on {}, an embedded destination on {}.", node.address(), destination.address());
-            (node.address(), Some(Load::start(&node.address(), &TOPICS).await?), ".*")
+            println!(
+                "An embedded source listens on {}, an embedded destination on {}.",
+                node.address(),
+                destination.address()
+            );
+            (
+                node.address(),
+                Some(Load::start(&node.address(), &TOPICS).await?),
+                ".*",
+            )
         }
         None => {
-            println!("An embedded destination listens on {}.", destination.address());
-            (arguments.source.clone().unwrap_or_default(), None, arguments.topic.as_str())
+            println!(
+                "An embedded destination listens on {}.",
+                destination.address()
+            );
+            (
+                arguments.source.clone().unwrap_or_default(),
+                None,
+                arguments.topic.as_str(),
+            )
         }
     };
     create_mirror(&source, destination, pattern).await?;
-    let view = View { mirror_address: destination.address(), source, load };
-    if arguments.once { view.once().await } else { view.live().await }
+    let view = View {
+        mirror_address: destination.address(),
+        source,
+        load,
+    };
+    if arguments.once {
+        view.once().await
+    } else {
+        view.live().await
+    }
 }
 
 /// The first two commands of the walk-through, shown as a person would type them and run by the tool's own code.
 async fn create_mirror(source: &str, destination: &Node, pattern: &str) -> Result<(), CliError> {
     let file = destination.dir().join("source.properties");
-    std::fs::write(&file, format!("bootstrap.servers={source}\n")).map_err(|e| CliError::Failed(format!("cannot write {}: {e}", file.display())))?;
+    std::fs::write(&file, format!("bootstrap.servers={source}\n"))
+        .map_err(|e| CliError::Failed(format!("cannot write {}: {e}", file.display())))?;
     let bootstrap = destination.address();
-    tool(&bootstrap, &["--create", "--mirror", MIRROR, "--mirror-config", &file.display().to_string()]).await?;
-    tool(&bootstrap, &["--add", "--mirror", MIRROR, "--topic", pattern]).await
+    tool(
+        &bootstrap,
+        &[
+            "--create",
+            "--mirror",
+            MIRROR,
+            "--mirror-config",
+            &file.display().to_string(),
+        ],
+    )
+    .await?;
+    tool(
+        &bootstrap,
+        &["--add", "--mirror", MIRROR, "--topic", pattern],
+    )
+    .await
 }
 
 async fn tool(bootstrap: &str, arguments: &[&str]) -> Result<(), CliError> {
-    let shown: Vec<String> = arguments.iter().map(|a| if a.contains(['*', '|']) { format!("'{a}'") } else { (*a).to_owned() }).collect();
-    println!("\n$ bin/kafka-mirrors.sh --bootstrap-server {bootstrap} {}", shown.join(" "));
+    let shown: Vec<String> = arguments
+        .iter()
+        .map(|a| {
+            if a.contains(['*', '|']) {
+                format!("'{a}'")
+            } else {
+                (*a).to_owned()
+            }
+        })
+        .collect();
+    println!(
+        "\n$ bin/kafka-mirrors.sh --bootstrap-server {bootstrap} {}",
+        shown.join(" ")
+    );
     let mut full = vec!["--bootstrap-server".to_owned(), bootstrap.to_owned()];
     full.extend(arguments.iter().map(|a| (*a).to_owned()));
     mirrors::run_line(Personality::Mirrors, &full).await
@@ -110,8 +164,13 @@ struct View {
 impl View {
     /// Redraws until Ctrl-C or SIGTERM.
     async fn live(mut self) -> Result<(), CliError> {
-        let listen = |kind| signal(kind).map_err(|e| CliError::Failed(format!("cannot listen for signals: {e}")));
-        let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        let listen = |kind| {
+            signal(kind).map_err(|e| CliError::Failed(format!("cannot listen for signals: {e}")))
+        };
+        let (mut interrupt, mut terminate) = (
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+        );
         let mut screen = screen::Screen::new();
         let mut ticks = tokio::time::interval(REDRAW);
         loop {
@@ -122,12 +181,18 @@ impl View {
             }
             let rows = mirrors::describe(&self.mirror_address, MIRROR).await?;
             let produced = self.load.as_ref().map(Load::produced);
-            screen.draw(&rows, produced, &screen::next_steps(&self.mirror_address, first_topic(&rows)));
+            screen.draw(
+                &rows,
+                produced,
+                &screen::next_steps(&self.mirror_address, first_topic(&rows)),
+            );
         }
         if let Some(load) = &mut self.load {
             load.stop().await;
         }
-        println!("\nStopped. Both embedded brokers and their data are gone with this process; start again with bin/quickstart.sh.");
+        println!(
+            "\nStopped. Both embedded brokers and their data are gone with this process; start again with bin/quickstart.sh."
+        );
         Ok(())
     }
 
@@ -148,20 +213,33 @@ impl View {
             }
             if Instant::now() > deadline {
                 eprint!("{}", mirrors::describe_table(Personality::Mirrors, &rows));
-                return Err(CliError::Failed(format!("the mirror of {} did not reach lag 0 within {} s", self.source, ONCE_LIMIT.as_secs())));
+                return Err(CliError::Failed(format!(
+                    "the mirror of {} did not reach lag 0 within {} s",
+                    self.source,
+                    ONCE_LIMIT.as_secs()
+                )));
             }
             tokio::time::sleep(REDRAW).await;
         };
-        println!("\n$ bin/kafka-mirrors.sh --bootstrap-server {} --describe --mirror {MIRROR}", self.mirror_address);
+        println!(
+            "\n$ bin/kafka-mirrors.sh --bootstrap-server {} --describe --mirror {MIRROR}",
+            self.mirror_address
+        );
         print!("{}", mirrors::describe_table(Personality::Mirrors, &rows));
         println!("\nWhile bin/quickstart.sh runs without --once, try in another terminal:");
-        print!("{}", screen::next_steps(&self.mirror_address, first_topic(&rows)));
+        print!(
+            "{}",
+            screen::next_steps(&self.mirror_address, first_topic(&rows))
+        );
         Ok(())
     }
 }
 
 fn first_topic(rows: &[PartitionRow]) -> &str {
-    rows.iter().find(|r| r.destination_offset > 0).or(rows.first()).map_or("orders", |r| r.topic.as_str())
+    rows.iter()
+        .find(|r| r.destination_offset > 0)
+        .or(rows.first())
+        .map_or("orders", |r| r.topic.as_str())
 }
 
 /// Every partition mirrors with lag 0, and, when we know how much was written, all of it has arrived.
@@ -199,10 +277,16 @@ mod tests {
     fn caught_up_needs_state_lag_and_everything_that_was_written() {
         assert!(!caught_up(&[], None));
         assert!(caught_up(&[row("MIRRORING", 5, 0)], None));
-        assert!(!caught_up(&[row("MIRRORING", 5, 0), row("PREPARING", -1, -1)], None));
+        assert!(!caught_up(
+            &[row("MIRRORING", 5, 0), row("PREPARING", -1, -1)],
+            None
+        ));
         assert!(!caught_up(&[row("MIRRORING", 5, 1)], None));
         // Lag 0 of an old answer is not enough.
         assert!(!caught_up(&[row("MIRRORING", 5, 0)], Some(6)));
-        assert!(caught_up(&[row("MIRRORING", 5, 0), row("MIRRORING", 1, 0)], Some(6)));
+        assert!(caught_up(
+            &[row("MIRRORING", 5, 0), row("MIRRORING", 1, 0)],
+            Some(6)
+        ));
     }
 }

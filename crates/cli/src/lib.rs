@@ -62,14 +62,23 @@ struct ToolArguments {
 /// Runs the program with `arguments` (the first is its own name) and gives its exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    if let Some(personality) = arguments.first().and_then(|name| personality_of(Path::new(name))) {
+    if let Some(personality) = arguments
+        .first()
+        .and_then(|name| personality_of(Path::new(name)))
+    {
         return mirrors::main(personality, CalledAs::Script, text(&arguments[1..]));
     }
     match Arguments::parse_from(arguments).command {
         Command::Server(a) => server::main(&a),
         Command::Storage(c) => storage::main(c),
-        Command::Mirrors(a) => mirrors::main(Personality::Mirrors, CalledAs::Tarn, text(&a.arguments)),
-        Command::ClusterMirrors(a) => mirrors::main(Personality::ClusterMirrors, CalledAs::Tarn, text(&a.arguments)),
+        Command::Mirrors(a) => {
+            mirrors::main(Personality::Mirrors, CalledAs::Tarn, text(&a.arguments))
+        }
+        Command::ClusterMirrors(a) => mirrors::main(
+            Personality::ClusterMirrors,
+            CalledAs::Tarn,
+            text(&a.arguments),
+        ),
         Command::Demo(a) => demo::main(&a),
     }
 }
@@ -84,7 +93,10 @@ fn personality_of(name: &Path) -> Option<Personality> {
 }
 
 fn text(arguments: &[OsString]) -> Vec<String> {
-    arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect()
+    arguments
+        .iter()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Runs a future on a fresh multi-threaded runtime.
@@ -105,8 +117,14 @@ mod tests {
 
     #[test]
     fn program_name_chooses_the_tool() {
-        assert_eq!(personality_of(Path::new("/x/bin/kafka-mirrors.sh")), Some(Personality::Mirrors));
-        assert_eq!(personality_of(Path::new("kafka-cluster-mirrors.sh")), Some(Personality::ClusterMirrors));
+        assert_eq!(
+            personality_of(Path::new("/x/bin/kafka-mirrors.sh")),
+            Some(Personality::Mirrors)
+        );
+        assert_eq!(
+            personality_of(Path::new("kafka-cluster-mirrors.sh")),
+            Some(Personality::ClusterMirrors)
+        );
         assert_eq!(personality_of(Path::new("target/release/tarn")), None);
     }
 

@@ -20,7 +20,9 @@ pub(crate) enum LogFormat {
 /// Sets up the log of the process. `level` holds unless the environment says otherwise. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let outcome = match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),

@@ -45,13 +45,17 @@ pub fn main(personality: Personality, called_as: CalledAs, arguments: Vec<String
             println!("{KAFKA_VERSION} (tarn {})", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Ok(Parsed::Run(options)) => finish(crate::block_on(run(personality, &options)).and_then(|outcome| outcome)),
+        Ok(Parsed::Run(options)) => {
+            finish(crate::block_on(run(personality, &options)).and_then(|outcome| outcome))
+        }
         Err(e) => finish(Err(e)),
     }
 }
 
 fn finish(outcome: Result<(), CliError>) -> ExitCode {
-    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    let Err(error) = outcome else {
+        return ExitCode::SUCCESS;
+    };
     match &error {
         CliError::Partly => {}
         CliError::Usage(text) => eprint!("{text}\n{}", options::usage()),
@@ -64,7 +68,10 @@ fn finish(outcome: Result<(), CliError>) -> ExitCode {
 ///
 /// # Errors
 /// As the tool would exit.
-pub(crate) async fn run_line(personality: Personality, arguments: &[String]) -> Result<(), CliError> {
+pub(crate) async fn run_line(
+    personality: Personality,
+    arguments: &[String],
+) -> Result<(), CliError> {
     match options::parse(personality, arguments)? {
         Parsed::Run(options) => run(personality, &options).await,
         _ => Err(CliError::Usage(personality.one_action().into())),
@@ -76,7 +83,11 @@ pub(crate) async fn run_line(personality: Personality, arguments: &[String]) -> 
 /// # Errors
 /// The cluster cannot be reached or refuses.
 pub(crate) async fn describe(bootstrap: &str, mirror: &str) -> Result<Vec<PartitionRow>, CliError> {
-    Ok(destination::Destination::connect(bootstrap).await?.describe(Some(mirror)).await?.0)
+    Ok(destination::Destination::connect(bootstrap)
+        .await?
+        .describe(Some(mirror))
+        .await?
+        .0)
 }
 
 async fn run(personality: Personality, options: &Options) -> Result<(), CliError> {
@@ -86,5 +97,10 @@ async fn run(personality: Personality, options: &Options) -> Result<(), CliError
     let limit = COMMAND_LIMIT + options.wait.unwrap_or_default();
     tokio::time::timeout(limit, verbs::run(personality, options))
         .await
-        .unwrap_or_else(|_| Err(CliError::Failed(format!("the cluster did not answer within {} s", limit.as_secs()))))
+        .unwrap_or_else(|_| {
+            Err(CliError::Failed(format!(
+                "the cluster did not answer within {} s",
+                limit.as_secs()
+            )))
+        })
 }

@@ -11,8 +11,10 @@ use crate::CliError;
 /// # Errors
 /// The file cannot be read, or a line is no properties text.
 pub(crate) fn read(path: &Path) -> Result<Vec<(String, String)>, CliError> {
-    let bytes = std::fs::read(path).map_err(|e| CliError::Failed(format!("cannot read {}: {e}", path.display())))?;
-    let entries = parse(&bytes).map_err(|e| CliError::Failed(format!("{}:{}: {}", path.display(), e.line, e.message)))?;
+    let bytes = std::fs::read(path)
+        .map_err(|e| CliError::Failed(format!("cannot read {}: {e}", path.display())))?;
+    let entries = parse(&bytes)
+        .map_err(|e| CliError::Failed(format!("{}:{}: {}", path.display(), e.line, e.message)))?;
     let mut out: Vec<(String, String)> = Vec::new();
     for entry in entries {
         match out.iter_mut().find(|(key, _)| *key == entry.key) {

@@ -31,7 +31,9 @@ pub(crate) struct ServerArguments {
 /// Splits `KEY=VALUE` at its first `=`.
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        }
         _ => Err("expected KEY=VALUE".into()),
     }
 }
@@ -68,7 +70,10 @@ struct Stop {
 
 impl Stop {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn requested(&mut self) -> &'static str {
@@ -122,7 +127,11 @@ async fn run(config: Config) -> ExitCode {
     if !clean {
         tracing::warn!("stopped without the clean-shutdown marker; the next start checks the logs");
     }
-    if broken.is_some() || !clean { ExitCode::from(EXIT_BROKEN) } else { ExitCode::SUCCESS }
+    if broken.is_some() || !clean {
+        ExitCode::from(EXIT_BROKEN)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 #[cfg(test)]

@@ -52,9 +52,15 @@ type Said = (String, u8);
 fn run(command: StorageCommand) -> Result<Said, Said> {
     match command {
         StorageCommand::RandomUuid => Ok((format!("{}\n", storage::random_cluster_id()), 0)),
-        StorageCommand::Format { cluster_id, config, ignore_formatted, standalone: _ } => {
+        StorageCommand::Format {
+            cluster_id,
+            config,
+            ignore_formatted,
+            standalone: _,
+        } => {
             let config = load(&config)?;
-            let dirs = storage::format(&config, &cluster_id, ignore_formatted).map_err(|e| (e.to_string(), e.exit_code()))?;
+            let dirs = storage::format(&config, &cluster_id, ignore_formatted)
+                .map_err(|e| (e.to_string(), e.exit_code()))?;
             Ok((formatted(&dirs), 0))
         }
         StorageCommand::Info { config } => Ok(described(&storage::info(&load(&config)?))),
@@ -73,12 +79,19 @@ fn formatted(dirs: &[storage::FormattedDir]) -> String {
     if dirs.iter().all(|d| d.already) {
         return "All of the log directories are already formatted.\n".into();
     }
-    dirs.iter().filter(|d| !d.already).map(|d| format!("Formatting {}.\n", d.path.display())).collect()
+    dirs.iter()
+        .filter(|d| !d.already)
+        .map(|d| format!("Formatting {}.\n", d.path.display()))
+        .collect()
 }
 
 /// The answer of `info` and its exit code: 1 when a directory has a problem, as in Kafka.
 fn described(dirs: &[storage::DirInfo]) -> Said {
-    let mut text = String::from(if dirs.len() == 1 { "Found log directory:\n" } else { "Found log directories:\n" });
+    let mut text = String::from(if dirs.len() == 1 {
+        "Found log directory:\n"
+    } else {
+        "Found log directories:\n"
+    });
     for dir in dirs {
         text.push_str(&format!("  {}\n", dir.path.display()));
     }
@@ -86,12 +99,27 @@ fn described(dirs: &[storage::DirInfo]) -> Said {
         let pairs: Vec<String> = meta.iter().map(|(k, v)| format!("{k}={v}")).collect();
         text.push_str(&format!("\nFound metadata: {{{}}}\n", pairs.join(", ")));
     }
-    let mut problems: Vec<String> = dirs.iter().filter_map(|d| d.problem.as_ref().map(|p| format!("  {}: {p}\n", d.path.display()))).collect();
-    problems.extend(dirs.iter().filter(|d| d.meta.is_none() && d.problem.is_none()).map(|d| format!("  {} is not formatted.\n", d.path.display())));
+    let mut problems: Vec<String> = dirs
+        .iter()
+        .filter_map(|d| {
+            d.problem
+                .as_ref()
+                .map(|p| format!("  {}: {p}\n", d.path.display()))
+        })
+        .collect();
+    problems.extend(
+        dirs.iter()
+            .filter(|d| d.meta.is_none() && d.problem.is_none())
+            .map(|d| format!("  {} is not formatted.\n", d.path.display())),
+    );
     if problems.is_empty() {
         return (text, 0);
     }
-    text.push_str(if problems.len() == 1 { "\nFound problem:\n" } else { "\nFound problems:\n" });
+    text.push_str(if problems.len() == 1 {
+        "\nFound problem:\n"
+    } else {
+        "\nFound problems:\n"
+    });
     text.extend(problems);
     (text, 1)
 }
@@ -102,14 +130,37 @@ mod tests {
 
     #[test]
     fn info_names_what_is_not_formatted_and_fails() {
-        let dir = storage::DirInfo { path: "/d".into(), meta: None, problem: None };
-        assert_eq!(described(&[dir]), ("Found log directory:\n  /d\n\nFound problem:\n  /d is not formatted.\n".into(), 1));
+        let dir = storage::DirInfo {
+            path: "/d".into(),
+            meta: None,
+            problem: None,
+        };
+        assert_eq!(
+            described(&[dir]),
+            (
+                "Found log directory:\n  /d\n\nFound problem:\n  /d is not formatted.\n".into(),
+                1
+            )
+        );
     }
 
     #[test]
     fn info_prints_the_metadata_of_a_formatted_directory() {
-        let meta = vec![("cluster.id".to_owned(), "x".to_owned()), ("node.id".to_owned(), "1".to_owned())];
-        let dir = storage::DirInfo { path: "/d".into(), meta: Some(meta), problem: None };
-        assert_eq!(described(&[dir]), ("Found log directory:\n  /d\n\nFound metadata: {cluster.id=x, node.id=1}\n".into(), 0));
+        let meta = vec![
+            ("cluster.id".to_owned(), "x".to_owned()),
+            ("node.id".to_owned(), "1".to_owned()),
+        ];
+        let dir = storage::DirInfo {
+            path: "/d".into(),
+            meta: Some(meta),
+            problem: None,
+        };
+        assert_eq!(
+            described(&[dir]),
+            (
+                "Found log directory:\n  /d\n\nFound metadata: {cluster.id=x, node.id=1}\n".into(),
+                0
+            )
+        );
     }
 }

@@ -38,8 +38,12 @@ pub(super) struct Load {
 
 impl Load {
     /// Creates `topics` (name, partitions) at `bootstrap` and begins to write.
-    pub(super) async fn start(bootstrap: &str, topics: &[(&'static str, i32)]) -> Result<Self, CliError> {
-        let addresses = HostPort::parse_list(bootstrap).map_err(|e| CliError::Failed(e.to_string()))?;
+    pub(super) async fn start(
+        bootstrap: &str,
+        topics: &[(&'static str, i32)],
+    ) -> Result<Self, CliError> {
+        let addresses =
+            HostPort::parse_list(bootstrap).map_err(|e| CliError::Failed(e.to_string()))?;
         let cluster = Cluster::new(ClusterOptions::new(addresses));
         let wanted = topics.iter().map(|(name, partitions)| CreatableTopic {
             name: (*name).into(),
@@ -47,17 +51,41 @@ impl Load {
             replication_factor: 1,
             ..Default::default()
         });
-        let request = CreateTopicsRequest { topics: wanted.collect(), ..Default::default() };
-        let answer = cluster.call_any(&request).await.map_err(|e| CliError::Failed(format!("cannot create the sample topics: {e}")))?;
+        let request = CreateTopicsRequest {
+            topics: wanted.collect(),
+            ..Default::default()
+        };
+        let answer = cluster
+            .call_any(&request)
+            .await
+            .map_err(|e| CliError::Failed(format!("cannot create the sample topics: {e}")))?;
         if let Some(refused) = answer.topics.iter().find(|t| t.error_code != 0) {
-            let text = refused.error_message.as_ref().map_or(ErrorCode(refused.error_code).message(), |t| t.as_str());
-            return Err(CliError::Failed(format!("cannot create sample topic {}: {text}", refused.name.as_str())));
+            let text = refused
+                .error_message
+                .as_ref()
+                .map_or(ErrorCode(refused.error_code).message(), |t| t.as_str());
+            return Err(CliError::Failed(format!(
+                "cannot create sample topic {}: {text}",
+                refused.name.as_str()
+            )));
         }
         let progress = Arc::new(Progress::default());
         let cancel = CancellationToken::new();
-        let partitions: Vec<(&'static str, i32)> = topics.iter().flat_map(|(name, n)| (0..*n).map(|p| (*name, p))).collect();
-        let task = tokio::spawn(write(cluster, partitions, Arc::clone(&progress), cancel.clone()));
-        Ok(Self { progress, cancel, task: Some(task) })
+        let partitions: Vec<(&'static str, i32)> = topics
+            .iter()
+            .flat_map(|(name, n)| (0..*n).map(|p| (*name, p)))
+            .collect();
+        let task = tokio::spawn(write(
+            cluster,
+            partitions,
+            Arc::clone(&progress),
+            cancel.clone(),
+        ));
+        Ok(Self {
+            progress,
+            cancel,
+            task: Some(task),
+        })
     }
 
     /// Records written so far.
@@ -76,22 +104,38 @@ impl Load {
     /// Fails when the producer could not write.
     pub(super) fn check(&self) -> Result<(), CliError> {
         match self.progress.error.lock().clone() {
-            Some(text) => Err(CliError::Failed(format!("the sample producer failed: {text}"))),
+            Some(text) => Err(CliError::Failed(format!(
+                "the sample producer failed: {text}"
+            ))),
             None => Ok(()),
         }
     }
 }
 
-async fn write(cluster: Cluster, partitions: Vec<(&'static str, i32)>, progress: Arc<Progress>, cancel: CancellationToken) {
+async fn write(
+    cluster: Cluster,
+    partitions: Vec<(&'static str, i32)>,
+    progress: Arc<Progress>,
+    cancel: CancellationToken,
+) {
     let mut ticks = tokio::time::interval(PAUSE);
     for (topic, partition) in partitions.into_iter().cycle() {
         tokio::select! {
             () = cancel.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        match send(&cluster, topic, partition, progress.records.load(Ordering::Relaxed)).await {
+        match send(
+            &cluster,
+            topic,
+            partition,
+            progress.records.load(Ordering::Relaxed),
+        )
+        .await
+        {
             Ok(()) => {
-                progress.records.fetch_add(RECORDS_PER_BATCH, Ordering::Relaxed);
+                progress
+                    .records
+                    .fetch_add(RECORDS_PER_BATCH, Ordering::Relaxed);
                 *progress.error.lock() = None;
             }
             Err(text) => *progress.error.lock() = Some(text),
@@ -100,25 +144,55 @@ async fn write(cluster: Cluster, partitions: Vec<(&'static str, i32)>, progress:
 }
 
 async fn send(cluster: &Cluster, topic: &str, partition: i32, first: u64) -> Result<(), String> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
     let mut batch = BatchBuilder::new();
     for n in first..first + RECORDS_PER_BATCH {
-        let (key, value) = (format!("{topic}-{n}"), format!("{{\"topic\":\"{topic}\",\"number\":{n},\"amount\":{}}}", n * 37 % 1000));
+        let (key, value) = (
+            format!("{topic}-{n}"),
+            format!(
+                "{{\"topic\":\"{topic}\",\"number\":{n},\"amount\":{}}}",
+                n * 37 % 1000
+            ),
+        );
         batch.add(now, Some(key.as_bytes()), Some(value.as_bytes()), &[]);
     }
     let records = batch.build().map_err(|e| e.to_string())?;
-    let data = PartitionProduceData { index: partition, records: Some(Records::Bytes(records.into())), ..Default::default() };
+    let data = PartitionProduceData {
+        index: partition,
+        records: Some(Records::Bytes(records.into())),
+        ..Default::default()
+    };
     let request = ProduceRequest {
         acks: 1,
         timeout_ms: PRODUCE_TIMEOUT_MS,
-        topic_data: vec![TopicProduceData { name: topic.into(), partition_data: vec![data], ..Default::default() }],
+        topic_data: vec![TopicProduceData {
+            name: topic.into(),
+            partition_data: vec![data],
+            ..Default::default()
+        }],
         ..Default::default()
     };
-    let versions = VersionRange { min: <ProduceRequest as Message>::VERSIONS.min, max: VERSION_BY_NAME_MAX };
+    let versions = VersionRange {
+        min: <ProduceRequest as Message>::VERSIONS.min,
+        max: VERSION_BY_NAME_MAX,
+    };
     let handle = cluster.any().await.map_err(|e| e.to_string())?;
-    let answer = handle.call_within(&request, versions).await.map_err(|e| e.to_string())?;
-    match answer.responses.iter().flat_map(|t| &t.partition_responses).find(|p| p.error_code != 0) {
-        Some(refused) => Err(format!("{topic}-{partition}: {}", ErrorCode(refused.error_code).message())),
+    let answer = handle
+        .call_within(&request, versions)
+        .await
+        .map_err(|e| e.to_string())?;
+    match answer
+        .responses
+        .iter()
+        .flat_map(|t| &t.partition_responses)
+        .find(|p| p.error_code != 0)
+    {
+        Some(refused) => Err(format!(
+            "{topic}-{partition}: {}",
+            ErrorCode(refused.error_code).message()
+        )),
         None => Ok(()),
     }
 }

@@ -23,16 +23,27 @@ fn failed(what: &str, e: impl std::fmt::Display) -> CliError {
 
 /// A port that is free now.
 fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
 }
 
 impl Node {
     /// Starts the broker called `name`.
     pub(super) async fn start(name: &str) -> Result<Self, CliError> {
-        let dir = tempfile::Builder::new().prefix(&format!("tarn-demo-{name}-")).tempdir().map_err(|e| failed(name, e))?;
-        let (port, controller) = (free_port().map_err(|e| failed(name, e))?, free_port().map_err(|e| failed(name, e))?);
+        let dir = tempfile::Builder::new()
+            .prefix(&format!("tarn-demo-{name}-"))
+            .tempdir()
+            .map_err(|e| failed(name, e))?;
+        let (port, controller) = (
+            free_port().map_err(|e| failed(name, e))?,
+            free_port().map_err(|e| failed(name, e))?,
+        );
         let listeners = format!("PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}");
-        let (advertised, voters) = (format!("PLAINTEXT://127.0.0.1:{port}"), format!("1@127.0.0.1:{controller}"));
+        let (advertised, voters) = (
+            format!("PLAINTEXT://127.0.0.1:{port}"),
+            format!("1@127.0.0.1:{controller}"),
+        );
         let log_dirs = dir.path().join("data").display().to_string();
         let config = Config::from_pairs(&[
             ("process.roles", "broker,controller"),

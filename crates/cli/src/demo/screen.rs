@@ -17,7 +17,10 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new() -> Self {
-        Self { terminal: std::io::stdout().is_terminal(), draws: 0 }
+        Self {
+            terminal: std::io::stdout().is_terminal(),
+            draws: 0,
+        }
     }
 
     /// Shows the state of the mirror; `produced` is what the sample producer wrote so far.
@@ -62,7 +65,10 @@ mod tests {
     fn next_steps_name_the_destination_and_a_topic() {
         let text = next_steps("127.0.0.1:9", "orders");
         assert_eq!(text.lines().count(), 5);
-        assert!(text.lines().all(|l| l.starts_with("  ") && l.contains("127.0.0.1:9")));
+        assert!(
+            text.lines()
+                .all(|l| l.starts_with("  ") && l.contains("127.0.0.1:9"))
+        );
         assert!(text.contains("-t orders") && text.contains("--remove --mirror demo --all-topics"));
     }
 }

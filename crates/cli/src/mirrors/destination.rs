@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tarn_client::{Cluster, ClusterOptions, ConnectionOptions, Handle, HostPort, MetadataTopics};
 use tarn_wire::messages as m;
-use tarn_wire::{Message, Request, Str, decode_exact, decode_response_header, response_header_version};
+use tarn_wire::{Message, Request, Str, decode_exact, encode_body};
 
 use super::failure::{self, Dialect};
 use super::report::{MirrorRow, PartitionRow};
@@ -51,9 +51,16 @@ fn failed(text: impl Into<String>) -> CliError {
 
 /// Addresses of `--bootstrap-server`; an empty host is this machine.
 pub(crate) fn addresses(text: &str) -> Result<Vec<HostPort>, CliError> {
-    let here = |part: &str| if part.starts_with(':') { format!("localhost{part}") } else { part.to_owned() };
+    let here = |part: &str| {
+        if part.starts_with(':') {
+            format!("localhost{part}")
+        } else {
+            part.to_owned()
+        }
+    };
     let full: Vec<String> = text.split(',').map(|part| here(part.trim())).collect();
-    HostPort::parse_list(&full.join(",")).map_err(|e| failed(format!("Invalid --bootstrap-server: {e}")))
+    HostPort::parse_list(&full.join(","))
+        .map_err(|e| failed(format!("Invalid --bootstrap-server: {e}")))
 }
 
 /// A client of the cluster at `addresses`.
@@ -64,27 +71,44 @@ pub(crate) fn cluster(addresses: Vec<HostPort>) -> Cluster {
         request_timeout: ANSWER_LIMIT,
         ..ConnectionOptions::default()
     };
-    Cluster::new(ClusterOptions { connection, ..ClusterOptions::new(addresses) })
+    Cluster::new(ClusterOptions {
+        connection,
+        ..ClusterOptions::new(addresses)
+    })
 }
 
 /// Sends a request whose answer may come in another dialect: gives the body behind the header.
 async fn raw<R: Request>(handle: &Handle, request: &R) -> Result<Bytes, CliError> {
     let version = R::VERSIONS.max;
-    let frame = handle.call_raw(request, version, ANSWER_LIMIT).await.map_err(|e| failed(e.to_string()))?;
-    let (_, body) = decode_response_header(frame, response_header_version::<R>(version)).map_err(|e| failed(format!("unreadable answer: {e}")))?;
-    Ok(body)
+    let unsendable = || failed(format!("cannot encode {}", R::NAME));
+    let body = encode_body(request, version)
+        .map_err(|_| unsendable())?
+        .to_bytes()
+        .ok_or_else(unsendable)?;
+    handle
+        .call_raw(R::KEY, version, version >= R::FLEXIBLE_FROM, body)
+        .await
+        .map_err(|e| failed(e.to_string()))
 }
 
 /// Decodes an answer that must be in the dialect spoken.
 fn strict<M: Message>(body: Bytes) -> Result<M, CliError> {
-    decode_exact::<M>(body, M::VERSIONS.max).map_err(|e| failed(format!("the cluster answered in an unknown form of {}: {e}", M::NAME)))
+    decode_exact::<M>(body, M::VERSIONS.max).map_err(|e| {
+        failed(format!(
+            "the cluster answered in an unknown form of {}: {e}",
+            M::NAME
+        ))
+    })
 }
 
 impl Destination {
     /// Connects and finds out who answers: a late question with an answer in either form, see the wire specification.
     pub(crate) async fn connect(bootstrap: &str) -> Result<Self, CliError> {
         let addresses = addresses(bootstrap)?;
-        let probe = cluster(addresses.clone()).any().await.map_err(|e| failed(format!("Cannot reach the cluster at {bootstrap}: {e}")))?;
+        let probe = cluster(addresses.clone())
+            .any()
+            .await
+            .map_err(|e| failed(format!("Cannot reach the cluster at {bootstrap}: {e}")))?;
         let body = raw(&probe, &m::ListClusterMirrorsRequest::default()).await?;
         let server = match decode_exact::<m::ListClusterMirrorsResponse>(body.clone(), 0) {
             Ok(answer) if answer.product.is_empty() => Server::Foreign(Dialect::Late),
@@ -95,7 +119,10 @@ impl Destination {
             },
         };
         // The probe has proven the late dialect on its connection: start afresh.
-        Ok(Self { cluster: cluster(addresses), server })
+        Ok(Self {
+            cluster: cluster(addresses),
+            server,
+        })
     }
 
     /// The dialect of codes and bodies.
@@ -107,7 +134,11 @@ impl Destination {
     }
 
     async fn any(&self) -> Result<Handle, CliError> {
-        let handle = self.cluster.any().await.map_err(|e| failed(e.to_string()))?;
+        let handle = self
+            .cluster
+            .any()
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         self.prove(&handle).await?;
         Ok(handle)
     }
@@ -121,7 +152,11 @@ impl Destination {
     }
 
     fn check(&self, code: i16, text: Option<&Str>) -> Result<(), CliError> {
-        if code == 0 { Ok(()) } else { Err(failed(failure::line(self.dialect(), code, text))) }
+        if code == 0 {
+            Ok(())
+        } else {
+            Err(failed(failure::line(self.dialect(), code, text)))
+        }
     }
 
     /// As [`Destination::check`] for calls about one mirror.
@@ -134,16 +169,27 @@ impl Destination {
 
     /// Sends any request to any broker and decodes its answer.
     pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Response, CliError> {
-        self.any().await?.call(request).await.map_err(|e| failed(e.to_string()))
+        self.any()
+            .await?
+            .call(request)
+            .await
+            .map_err(|e| failed(e.to_string()))
     }
 
     /// CreateMirror.
-    pub(crate) async fn create(&self, mirror: &str, config: &[(String, String)], allow_unreachable: bool) -> Result<(), CliError> {
-        let config = config.iter().map(|(name, value)| m::create_mirror_request::MirrorConfig {
-            name: name.as_str().into(),
-            value: Some(value.as_str().into()),
-            ..Default::default()
-        });
+    pub(crate) async fn create(
+        &self,
+        mirror: &str,
+        config: &[(String, String)],
+        allow_unreachable: bool,
+    ) -> Result<(), CliError> {
+        let config = config
+            .iter()
+            .map(|(name, value)| m::create_mirror_request::MirrorConfig {
+                name: name.as_str().into(),
+                value: Some(value.as_str().into()),
+                ..Default::default()
+            });
         let request = m::CreateMirrorRequest {
             mirror_name: mirror.into(),
             config: config.collect(),
@@ -158,11 +204,21 @@ impl Destination {
     pub(crate) async fn delete(&self, mirror: &str) -> Result<(), CliError> {
         let (code, text) = match self.dialect() {
             Dialect::Early => {
-                let answer = self.call(&m::DeleteMirrorRequest { mirror_name: mirror.into(), ..Default::default() }).await?;
+                let answer = self
+                    .call(&m::DeleteMirrorRequest {
+                        mirror_name: mirror.into(),
+                        ..Default::default()
+                    })
+                    .await?;
                 (answer.error_code, answer.error_message)
             }
             Dialect::Late => {
-                let answer = self.call(&m::DeleteClusterMirrorRequest { mirror_name: mirror.into(), ..Default::default() }).await?;
+                let answer = self
+                    .call(&m::DeleteClusterMirrorRequest {
+                        mirror_name: mirror.into(),
+                        ..Default::default()
+                    })
+                    .await?;
                 (answer.error_code, answer.error_message)
             }
         };
@@ -170,17 +226,30 @@ impl Destination {
     }
 
     /// IncrementalAlterConfigs on the mirror; operations are Kafka's (0 set, 1 delete, 2 append, 3 subtract).
-    pub(crate) async fn alter(&self, mirror: &str, changes: Vec<(String, i8, Option<String>)>) -> Result<(), CliError> {
+    pub(crate) async fn alter(
+        &self,
+        mirror: &str,
+        changes: Vec<(String, i8, Option<String>)>,
+    ) -> Result<(), CliError> {
         use m::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
-        let configs = changes.into_iter().map(|(name, config_operation, value)| AlterableConfig {
-            name: name.into(),
-            config_operation,
-            value: value.map(Str::from),
+        let configs = changes
+            .into_iter()
+            .map(|(name, config_operation, value)| AlterableConfig {
+                name: name.into(),
+                config_operation,
+                value: value.map(Str::from),
+                ..Default::default()
+            });
+        let resource = AlterConfigsResource {
+            resource_type: MIRROR_RESOURCE,
+            resource_name: mirror.into(),
+            configs: configs.collect(),
             ..Default::default()
-        });
-        let resource =
-            AlterConfigsResource { resource_type: MIRROR_RESOURCE, resource_name: mirror.into(), configs: configs.collect(), ..Default::default() };
-        let request = m::IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
+        };
+        let request = m::IncrementalAlterConfigsRequest {
+            resources: vec![resource],
+            ..Default::default()
+        };
         for result in self.call(&request).await?.responses {
             self.check_mirror(mirror, result.error_code, result.error_message.as_ref())?;
         }
@@ -188,22 +257,40 @@ impl Destination {
     }
 
     /// The set configuration of the mirror, without values that the cluster keeps to itself.
-    pub(crate) async fn mirror_config(&self, mirror: &str) -> Result<Vec<(String, String)>, CliError> {
+    pub(crate) async fn mirror_config(
+        &self,
+        mirror: &str,
+    ) -> Result<Vec<(String, String)>, CliError> {
         self.configs(MIRROR_RESOURCE, mirror, None).await
     }
 
-    async fn configs(&self, resource_type: i8, name: &str, keys: Option<Vec<Str>>) -> Result<Vec<(String, String)>, CliError> {
+    async fn configs(
+        &self,
+        resource_type: i8,
+        name: &str,
+        keys: Option<Vec<Str>>,
+    ) -> Result<Vec<(String, String)>, CliError> {
         let resource = m::describe_configs_request::DescribeConfigsResource {
             resource_type,
             resource_name: name.into(),
             configuration_keys: keys,
             ..Default::default()
         };
-        let answer = self.call(&m::DescribeConfigsRequest { resources: vec![resource], ..Default::default() }).await?;
+        let answer = self
+            .call(&m::DescribeConfigsRequest {
+                resources: vec![resource],
+                ..Default::default()
+            })
+            .await?;
         let mut out = Vec::new();
         for result in answer.results {
             self.check(result.error_code, result.error_message.as_ref())?;
-            out.extend(result.configs.into_iter().filter_map(|c| Some((c.name.to_string(), c.value?.to_string()))));
+            out.extend(
+                result
+                    .configs
+                    .into_iter()
+                    .filter_map(|c| Some((c.name.to_string(), c.value?.to_string()))),
+            );
         }
         Ok(out)
     }
@@ -211,14 +298,25 @@ impl Destination {
     /// `mirror.failed.retry.max.attempts` of the first broker.
     pub(crate) async fn retry_attempts_max(&self) -> i64 {
         const KEY: &str = "mirror.failed.retry.max.attempts";
-        let Some(broker) = self.cluster.view().brokers.keys().next().copied() else { return RETRY_MAX_UNKNOWN };
-        let found = self.configs(BROKER_RESOURCE, &broker.to_string(), Some(vec![KEY.into()])).await;
-        found.ok().and_then(|list| list.into_iter().find(|(k, _)| k == KEY)?.1.parse().ok()).unwrap_or(RETRY_MAX_UNKNOWN)
+        let Some(broker) = self.cluster.view().brokers.keys().next().copied() else {
+            return RETRY_MAX_UNKNOWN;
+        };
+        let found = self
+            .configs(BROKER_RESOURCE, &broker.to_string(), Some(vec![KEY.into()]))
+            .await;
+        found
+            .ok()
+            .and_then(|list| list.into_iter().find(|(k, _)| k == KEY)?.1.parse().ok())
+            .unwrap_or(RETRY_MAX_UNKNOWN)
     }
 
     /// ListMirrors, sorted by name.
     pub(crate) async fn list(&self) -> Result<Vec<MirrorRow>, CliError> {
-        let handle = self.cluster.any().await.map_err(|e| failed(e.to_string()))?;
+        let handle = self
+            .cluster
+            .any()
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         let row = |mirror: Str, bootstrap: Str, id: Str, topics: i32| MirrorRow {
             mirror: mirror.to_string(),
             topics,
@@ -227,14 +325,40 @@ impl Destination {
         };
         let mut rows: Vec<MirrorRow> = match self.dialect() {
             Dialect::Early => {
-                let answer = strict::<m::ListMirrorsResponse>(raw(&handle, &m::ListMirrorsRequest::default()).await?)?;
+                let answer = strict::<m::ListMirrorsResponse>(
+                    raw(&handle, &m::ListMirrorsRequest::default()).await?,
+                )?;
                 self.check(answer.error_code, answer.error_message.as_ref())?;
-                answer.mirrors.into_iter().map(|x| row(x.mirror_name, x.source_bootstrap, x.source_cluster_id, x.topic_count)).collect()
+                answer
+                    .mirrors
+                    .into_iter()
+                    .map(|x| {
+                        row(
+                            x.mirror_name,
+                            x.source_bootstrap,
+                            x.source_cluster_id,
+                            x.topic_count,
+                        )
+                    })
+                    .collect()
             }
             Dialect::Late => {
-                let answer = strict::<m::ListClusterMirrorsResponse>(raw(&handle, &m::ListClusterMirrorsRequest::default()).await?)?;
+                let answer = strict::<m::ListClusterMirrorsResponse>(
+                    raw(&handle, &m::ListClusterMirrorsRequest::default()).await?,
+                )?;
                 self.check(answer.error_code, answer.error_message.as_ref())?;
-                answer.mirrors.into_iter().map(|x| row(x.mirror_name, x.source_bootstrap, x.source_cluster_id, x.topic_count)).collect()
+                answer
+                    .mirrors
+                    .into_iter()
+                    .map(|x| {
+                        row(
+                            x.mirror_name,
+                            x.source_bootstrap,
+                            x.source_cluster_id,
+                            x.topic_count,
+                        )
+                    })
+                    .collect()
             }
         };
         rows.sort_by(|a, b| a.mirror.cmp(&b.mirror));
@@ -242,14 +366,23 @@ impl Destination {
     }
 
     /// DescribeMirrors at every broker, merged and sorted. Also gives one text for each broker that did not answer.
-    pub(crate) async fn describe(&self, mirror: Option<&str>) -> Result<(Vec<PartitionRow>, Vec<String>), CliError> {
-        self.cluster.metadata(&MetadataTopics::None).await.map_err(|e| failed(e.to_string()))?;
+    pub(crate) async fn describe(
+        &self,
+        mirror: Option<&str>,
+    ) -> Result<(Vec<PartitionRow>, Vec<String>), CliError> {
+        self.cluster
+            .metadata(&MetadataTopics::None)
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         let (mut rows, mut silent) = (Vec::new(), Vec::new());
         for (id, node) in self.cluster.view().brokers {
             let handle = match self.cluster.broker(id).await {
                 Ok(handle) => handle,
                 Err(e) => {
-                    silent.push(format!("Broker {id} at {} did not answer: {e}", node.address));
+                    silent.push(format!(
+                        "Broker {id} at {} did not answer: {e}",
+                        node.address
+                    ));
                     continue;
                 }
             };
@@ -257,11 +390,17 @@ impl Destination {
             let names: Vec<Str> = mirror.into_iter().map(Str::from).collect();
             let answered = match self.dialect() {
                 Dialect::Early => {
-                    let request = m::DescribeMirrorsRequest { mirror_names: names, ..Default::default() };
+                    let request = m::DescribeMirrorsRequest {
+                        mirror_names: names,
+                        ..Default::default()
+                    };
                     self.early_rows(strict(raw(&handle, &request).await?)?, mirror)?
                 }
                 Dialect::Late => {
-                    let request = m::DescribeClusterMirrorsRequest { mirror_names: names, ..Default::default() };
+                    let request = m::DescribeClusterMirrorsRequest {
+                        mirror_names: names,
+                        ..Default::default()
+                    };
                     self.late_rows(strict(raw(&handle, &request).await?)?, mirror)?
                 }
             };
@@ -271,11 +410,19 @@ impl Destination {
         Ok((rows, silent))
     }
 
-    fn early_rows(&self, answer: m::DescribeMirrorsResponse, asked: Option<&str>) -> Result<Vec<PartitionRow>, CliError> {
+    fn early_rows(
+        &self,
+        answer: m::DescribeMirrorsResponse,
+        asked: Option<&str>,
+    ) -> Result<Vec<PartitionRow>, CliError> {
         self.check(answer.error_code, answer.error_message.as_ref())?;
         let mut rows = Vec::new();
         for mirror in answer.mirrors {
-            self.check_mirror(asked.unwrap_or(&mirror.mirror_name), mirror.error_code, None)?;
+            self.check_mirror(
+                asked.unwrap_or(&mirror.mirror_name),
+                mirror.error_code,
+                None,
+            )?;
             for topic in mirror.topics {
                 rows.extend(topic.partitions.into_iter().map(|p| PartitionRow {
                     mirror: mirror.mirror_name.to_string(),
@@ -298,11 +445,19 @@ impl Destination {
         Ok(rows)
     }
 
-    fn late_rows(&self, answer: m::DescribeClusterMirrorsResponse, asked: Option<&str>) -> Result<Vec<PartitionRow>, CliError> {
+    fn late_rows(
+        &self,
+        answer: m::DescribeClusterMirrorsResponse,
+        asked: Option<&str>,
+    ) -> Result<Vec<PartitionRow>, CliError> {
         self.check(answer.error_code, answer.error_message.as_ref())?;
         let mut rows = Vec::new();
         for mirror in answer.mirrors {
-            self.check_mirror(asked.unwrap_or(&mirror.mirror_name), mirror.error_code, None)?;
+            self.check_mirror(
+                asked.unwrap_or(&mirror.mirror_name),
+                mirror.error_code,
+                None,
+            )?;
             for topic in mirror.topics {
                 rows.extend(topic.partitions.into_iter().map(|p| PartitionRow {
                     mirror: mirror.mirror_name.to_string(),
@@ -334,7 +489,9 @@ impl Destination {
 /// Several brokers may know a partition; the one that has offsets leads it.
 fn merge(rows: &mut Vec<PartitionRow>, more: Vec<PartitionRow>) {
     for row in more {
-        let same = |r: &&mut PartitionRow| (&r.mirror, &r.topic, r.partition) == (&row.mirror, &row.topic, row.partition);
+        let same = |r: &&mut PartitionRow| {
+            (&r.mirror, &r.topic, r.partition) == (&row.mirror, &row.topic, row.partition)
+        };
         match rows.iter_mut().find(same) {
             Some(known) if known.destination_offset < 0 && known.source_offset < 0 => *known = row,
             Some(_) => {}
@@ -349,7 +506,11 @@ mod tests {
 
     #[test]
     fn an_empty_host_is_this_machine() {
-        let list: Vec<String> = addresses(":9094, b:1").unwrap().iter().map(ToString::to_string).collect();
+        let list: Vec<String> = addresses(":9094, b:1")
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(list, ["localhost:9094", "b:1"]);
         assert!(addresses("nonsense").is_err());
     }

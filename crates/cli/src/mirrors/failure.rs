@@ -12,7 +12,12 @@ pub(crate) enum Dialect {
 }
 
 /// Beginnings of texts that stand alone, without the name of an exception in front.
-const PLAIN: [&str; 4] = ["Cannot reach the source of mirror '", "No topics matching pattern '", "Invalid topic pattern '", "No matching topics"];
+const PLAIN: [&str; 4] = [
+    "Cannot reach the source of mirror '",
+    "No topics matching pattern '",
+    "Invalid topic pattern '",
+    "No matching topics",
+];
 
 /// First code whose meaning depends on the dialect.
 const FIRST_MIRROR_CODE: i16 = 134;
@@ -21,14 +26,23 @@ const FIRST_MIRROR_CODE: i16 = 134;
 pub(crate) fn line(dialect: Dialect, code: i16, text: Option<&Str>) -> String {
     let text = text.map(|t| t.as_str()).filter(|t| !t.is_empty());
     match text {
-        Some(text) if PLAIN.iter().any(|p| text.starts_with(p)) || is_unknown_mirror(text) => text.to_owned(),
-        _ => format!("org.apache.kafka.common.errors.{}: {}", exception(dialect, code), text.unwrap_or_else(|| meaning(dialect, code))),
+        Some(text) if PLAIN.iter().any(|p| text.starts_with(p)) || is_unknown_mirror(text) => {
+            text.to_owned()
+        }
+        _ => format!(
+            "org.apache.kafka.common.errors.{}: {}",
+            exception(dialect, code),
+            text.unwrap_or_else(|| meaning(dialect, code))
+        ),
     }
 }
 
 /// The text of one topic's error: the server's, or the meaning of the code.
 pub(crate) fn topic_text(dialect: Dialect, code: i16, text: Option<&Str>) -> String {
-    text.map(|t| t.as_str()).filter(|t| !t.is_empty()).unwrap_or_else(|| meaning(dialect, code)).to_owned()
+    text.map(|t| t.as_str())
+        .filter(|t| !t.is_empty())
+        .unwrap_or_else(|| meaning(dialect, code))
+        .to_owned()
 }
 
 /// The text for a mirror that does not exist.
@@ -48,30 +62,90 @@ pub(crate) fn is_unknown_mirror_code(dialect: Dialect, code: i16) -> bool {
 /// Names and meanings of 134 and up, [early] then [late].
 const EARLY: [(&str, &str); 10] = [
     ("ReadOnlyTopicException", "The topic is read-only."),
-    ("InvalidMirrorNameException", "The mirror name does not meet the naming rules."),
+    (
+        "InvalidMirrorNameException",
+        "The mirror name does not meet the naming rules.",
+    ),
     ("UnknownMirrorException", "The mirror does not exist."),
-    ("TopicAlreadyInMirrorException", "The topic is already assigned to a mirror."),
-    ("TopicNotInMirrorException", "The topic does not belong to the specified mirror."),
-    ("MirrorTopicAlreadyPausedException", "The mirror topic is already paused."),
-    ("MirrorTopicNotPausedException", "The mirror topic is not paused."),
-    ("MirrorTopicBeingRemovedException", "The mirror topic is being removed."),
-    ("MirrorNotEmptyException", "The mirror still has active or non-removed topics."),
-    ("MirrorAuthorizationException", "Mirror authorization failed."),
+    (
+        "TopicAlreadyInMirrorException",
+        "The topic is already assigned to a mirror.",
+    ),
+    (
+        "TopicNotInMirrorException",
+        "The topic does not belong to the specified mirror.",
+    ),
+    (
+        "MirrorTopicAlreadyPausedException",
+        "The mirror topic is already paused.",
+    ),
+    (
+        "MirrorTopicNotPausedException",
+        "The mirror topic is not paused.",
+    ),
+    (
+        "MirrorTopicBeingRemovedException",
+        "The mirror topic is being removed.",
+    ),
+    (
+        "MirrorNotEmptyException",
+        "The mirror still has active or non-removed topics.",
+    ),
+    (
+        "MirrorAuthorizationException",
+        "Mirror authorization failed.",
+    ),
 ];
 const LATE: [(&str, &str); 13] = [
     ("ReadOnlyTopicException", "The topic is read-only."),
-    ("UnknownServerException", "The server reported an unknown error."),
-    ("ClusterMirrorAlreadyExistsException", "The cluster mirror already exists."),
-    ("UnknownClusterMirrorException", "The cluster mirror does not exist."),
-    ("TopicAlreadyInClusterMirrorException", "The topic is already assigned to a cluster mirror."),
-    ("TopicNotInClusterMirrorException", "The topic does not belong to the specified cluster mirror."),
-    ("MirrorTopicAlreadyPausedException", "The mirror topic is already paused."),
-    ("MirrorTopicNotPausedException", "The mirror topic is not paused."),
-    ("MirrorTopicBeingStoppedException", "The mirror topic is being stopped."),
-    ("ClusterMirrorNotEmptyException", "The cluster mirror still has active or non-stopped topics."),
-    ("ClusterMirrorAuthorizationException", "Cluster mirror authorization failed."),
-    ("InvalidMirrorStateException", "Cluster mirror partition states are not in the expected states."),
-    ("MirrorTopicNotStoppedException", "The mirror topic is not stopped."),
+    (
+        "UnknownServerException",
+        "The server reported an unknown error.",
+    ),
+    (
+        "ClusterMirrorAlreadyExistsException",
+        "The cluster mirror already exists.",
+    ),
+    (
+        "UnknownClusterMirrorException",
+        "The cluster mirror does not exist.",
+    ),
+    (
+        "TopicAlreadyInClusterMirrorException",
+        "The topic is already assigned to a cluster mirror.",
+    ),
+    (
+        "TopicNotInClusterMirrorException",
+        "The topic does not belong to the specified cluster mirror.",
+    ),
+    (
+        "MirrorTopicAlreadyPausedException",
+        "The mirror topic is already paused.",
+    ),
+    (
+        "MirrorTopicNotPausedException",
+        "The mirror topic is not paused.",
+    ),
+    (
+        "MirrorTopicBeingStoppedException",
+        "The mirror topic is being stopped.",
+    ),
+    (
+        "ClusterMirrorNotEmptyException",
+        "The cluster mirror still has active or non-stopped topics.",
+    ),
+    (
+        "ClusterMirrorAuthorizationException",
+        "Cluster mirror authorization failed.",
+    ),
+    (
+        "InvalidMirrorStateException",
+        "Cluster mirror partition states are not in the expected states.",
+    ),
+    (
+        "MirrorTopicNotStoppedException",
+        "The mirror topic is not stopped.",
+    ),
 ];
 
 fn mirror_row(dialect: Dialect, code: i16) -> Option<(&'static str, &'static str)> {
@@ -109,7 +183,12 @@ fn exception(dialect: Dialect, code: i16) -> String {
     }
     let camel: String = name
         .split('_')
-        .map(|word| word.chars().enumerate().map(|(i, c)| if i == 0 { c } else { c.to_ascii_lowercase() }).collect::<String>())
+        .map(|word| {
+            word.chars()
+                .enumerate()
+                .map(|(i, c)| if i == 0 { c } else { c.to_ascii_lowercase() })
+                .collect::<String>()
+        })
         .collect();
     format!("{camel}Exception")
 }
@@ -121,23 +200,44 @@ mod tests {
     #[test]
     fn server_errors_carry_the_exception_name() {
         let text = Str::from("Mirror 'x' already exists");
-        assert_eq!(line(Dialect::Early, 42, Some(&text)), "org.apache.kafka.common.errors.InvalidRequestException: Mirror 'x' already exists");
-        assert_eq!(line(Dialect::Late, 136, Some(&text)), "org.apache.kafka.common.errors.ClusterMirrorAlreadyExistsException: Mirror 'x' already exists");
-        assert_eq!(line(Dialect::Early, 142, None), "org.apache.kafka.common.errors.MirrorNotEmptyException: The mirror still has active or non-removed topics.");
-        assert!(line(Dialect::Early, 40, None).starts_with("org.apache.kafka.common.errors.InvalidConfigurationException: "));
+        assert_eq!(
+            line(Dialect::Early, 42, Some(&text)),
+            "org.apache.kafka.common.errors.InvalidRequestException: Mirror 'x' already exists"
+        );
+        assert_eq!(
+            line(Dialect::Late, 136, Some(&text)),
+            "org.apache.kafka.common.errors.ClusterMirrorAlreadyExistsException: Mirror 'x' already exists"
+        );
+        assert_eq!(
+            line(Dialect::Early, 142, None),
+            "org.apache.kafka.common.errors.MirrorNotEmptyException: The mirror still has active or non-removed topics."
+        );
+        assert!(
+            line(Dialect::Early, 40, None)
+                .starts_with("org.apache.kafka.common.errors.InvalidConfigurationException: ")
+        );
     }
 
     #[test]
     fn our_own_texts_stand_alone() {
         let text = Str::from("Mirror 'x' not found");
-        assert_eq!(line(Dialect::Early, 136, Some(&text)), "Mirror 'x' not found");
+        assert_eq!(
+            line(Dialect::Early, 136, Some(&text)),
+            "Mirror 'x' not found"
+        );
         let text = Str::from("Cannot reach the source of mirror 'm': connection refused");
-        assert_eq!(line(Dialect::Early, 7, Some(&text)), "Cannot reach the source of mirror 'm': connection refused");
+        assert_eq!(
+            line(Dialect::Early, 7, Some(&text)),
+            "Cannot reach the source of mirror 'm': connection refused"
+        );
     }
 
     #[test]
     fn the_same_number_means_different_things() {
         assert_eq!(exception(Dialect::Early, 136), "UnknownMirrorException");
-        assert_eq!(exception(Dialect::Late, 137), "UnknownClusterMirrorException");
+        assert_eq!(
+            exception(Dialect::Late, 137),
+            "UnknownClusterMirrorException"
+        );
     }
 }

@@ -36,10 +36,12 @@ pub(crate) fn collect(
 ) -> Result<Vec<TopicResult>, CliError> {
     let dialect = destination.dialect();
     if code != 0 && topics.iter().all(|(_, code, _)| *code == 0) {
-        return Err(failed(match failure::is_unknown_mirror_code(dialect, code) {
-            true => failure::unknown_mirror(mirror),
-            false => failure::line(dialect, code, text),
-        }));
+        return Err(failed(
+            match failure::is_unknown_mirror_code(dialect, code) {
+                true => failure::unknown_mirror(mirror),
+                false => failure::line(dialect, code, text),
+            },
+        ));
     }
     let result = |(topic, code, text): (String, i16, Option<Str>)| TopicResult {
         topic,
@@ -54,7 +56,9 @@ pub(crate) async fn complete_config(
     mirror: &str,
     mut config: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>, CliError> {
-    if destination.server != Server::Foreign(Dialect::Late) || config.iter().any(|(key, _)| key == CLUSTER_ID_KEY) {
+    if destination.server != Server::Foreign(Dialect::Late)
+        || config.iter().any(|(key, _)| key == CLUSTER_ID_KEY)
+    {
         return Ok(config);
     }
     let source = connect_source(mirror, &config).await?;
@@ -65,17 +69,39 @@ pub(crate) async fn complete_config(
 }
 
 async fn connect_source(mirror: &str, config: &[(String, String)]) -> Result<Cluster, CliError> {
-    let unreachable = |reason: String| failed(format!("Cannot reach the source of mirror '{mirror}': {reason}"));
-    let value = |key: &str| config.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
-    if let Some(protocol) = value("security.protocol").filter(|p| !p.eq_ignore_ascii_case("PLAINTEXT")) {
-        return Err(unreachable(format!("security.protocol {protocol} is not supported yet, only PLAINTEXT")));
+    let unreachable = |reason: String| {
+        failed(format!(
+            "Cannot reach the source of mirror '{mirror}': {reason}"
+        ))
+    };
+    let value = |key: &str| {
+        config
+            .iter()
+            .find(|(k, _)| k == key)
+            .map(|(_, v)| v.as_str())
+    };
+    if let Some(protocol) =
+        value("security.protocol").filter(|p| !p.eq_ignore_ascii_case("PLAINTEXT"))
+    {
+        return Err(unreachable(format!(
+            "security.protocol {protocol} is not supported yet, only PLAINTEXT"
+        )));
     }
-    let bootstrap = value(BOOTSTRAP_KEY).ok_or_else(|| failed(format!("Mirror '{mirror}' not found or has no configuration")))?;
-    let cluster = destination::cluster(HostPort::parse_list(bootstrap).map_err(|e| unreachable(e.to_string()))?);
+    let bootstrap = value(BOOTSTRAP_KEY).ok_or_else(|| {
+        failed(format!(
+            "Mirror '{mirror}' not found or has no configuration"
+        ))
+    })?;
+    let cluster = destination::cluster(
+        HostPort::parse_list(bootstrap).map_err(|e| unreachable(e.to_string()))?,
+    );
     match tokio::time::timeout(SOURCE_LIMIT, cluster.metadata(&MetadataTopics::None)).await {
         Ok(Ok(_)) => Ok(cluster),
         Ok(Err(e)) => Err(unreachable(e.to_string())),
-        Err(_) => Err(unreachable(format!("no answer within {} s", SOURCE_LIMIT.as_secs()))),
+        Err(_) => Err(unreachable(format!(
+            "no answer within {} s",
+            SOURCE_LIMIT.as_secs()
+        ))),
     }
 }
 
@@ -87,123 +113,280 @@ struct SourceTopic {
 }
 
 /// Adds, removes, pauses or resumes topics at a foreign cluster.
-pub(crate) async fn topics(options: &Options, destination: &Destination, dialect: Dialect, mirror: &str) -> Result<Vec<TopicResult>, CliError> {
+pub(crate) async fn topics(
+    options: &Options,
+    destination: &Destination,
+    dialect: Dialect,
+    mirror: &str,
+) -> Result<Vec<TopicResult>, CliError> {
     if options.verb == Verb::Add {
         return add(options, destination, dialect, mirror).await;
     }
     let (rows, _) = destination.describe(Some(mirror)).await?;
-    let own: BTreeSet<&str> = rows.iter().filter(|r| r.mirror == mirror).map(|r| r.topic.as_str()).collect();
+    let own: BTreeSet<&str> = rows
+        .iter()
+        .filter(|r| r.mirror == mirror)
+        .map(|r| r.topic.as_str())
+        .collect();
     let everything = [".*".to_owned()];
-    let wanted = if options.all_topics { &everything[..] } else { &options.topics };
+    let wanted = if options.all_topics {
+        &everything[..]
+    } else {
+        &options.topics
+    };
     let names = patterns::select(own.into_iter(), wanted, &[]);
     if names.is_empty() || options.dry_run {
-        return Ok(names.into_iter().map(|topic| TopicResult { topic, error: None }).collect());
+        return Ok(names
+            .into_iter()
+            .map(|topic| TopicResult { topic, error: None })
+            .collect());
     }
     change(options.verb, destination, dialect, mirror, &names).await
 }
 
 /// The requests of remove, pause and resume for named topics.
-async fn change(verb: Verb, destination: &Destination, dialect: Dialect, mirror: &str, names: &[String]) -> Result<Vec<TopicResult>, CliError> {
+async fn change(
+    verb: Verb,
+    destination: &Destination,
+    dialect: Dialect,
+    mirror: &str,
+    names: &[String],
+) -> Result<Vec<TopicResult>, CliError> {
     macro_rules! send {
         ($request:ident, $nested:ident) => {{
-            let topics = names.iter().map(|n| m::$nested::MirrorTopic { topic_name: n.as_str().into(), ..Default::default() }).collect();
-            let request = m::$request { mirror_name: mirror.into(), topics, ..Default::default() };
+            let topics = names
+                .iter()
+                .map(|n| m::$nested::MirrorTopic {
+                    topic_name: n.as_str().into(),
+                    ..Default::default()
+                })
+                .collect();
+            let request = m::$request {
+                mirror_name: mirror.into(),
+                topics,
+                ..Default::default()
+            };
             let answer = destination.call(&request).await?;
-            let topics = answer.topics.into_iter().map(|t| (t.name.to_string(), t.error_code, t.error_message)).collect();
-            let results = collect(destination, mirror, answer.error_code, answer.error_message.as_ref(), topics)?;
+            let topics = answer
+                .topics
+                .into_iter()
+                .map(|t| (t.name.to_string(), t.error_code, t.error_message))
+                .collect();
+            let results = collect(
+                destination,
+                mirror,
+                answer.error_code,
+                answer.error_message.as_ref(),
+                topics,
+            )?;
             // Prototypes forget topics that went well.
             Ok(named(names, results))
         }};
     }
     match (verb, dialect) {
-        (Verb::Remove, Dialect::Early) => send!(RemoveTopicsFromMirrorRequest, remove_topics_from_mirror_request),
+        (Verb::Remove, Dialect::Early) => send!(
+            RemoveTopicsFromMirrorRequest,
+            remove_topics_from_mirror_request
+        ),
         (Verb::Remove, Dialect::Late) => send!(StopMirrorTopicsRequest, stop_mirror_topics_request),
-        (Verb::Pause, Dialect::Early) => send!(PauseMirrorTopicsRequest, pause_mirror_topics_request),
-        (Verb::Pause, Dialect::Late) => send!(LatePauseMirrorTopicsRequest, late_pause_mirror_topics_request),
+        (Verb::Pause, Dialect::Early) => {
+            send!(PauseMirrorTopicsRequest, pause_mirror_topics_request)
+        }
+        (Verb::Pause, Dialect::Late) => send!(
+            LatePauseMirrorTopicsRequest,
+            late_pause_mirror_topics_request
+        ),
         (_, Dialect::Early) => send!(ResumeMirrorTopicsRequest, resume_mirror_topics_request),
-        (_, Dialect::Late) => send!(LateResumeMirrorTopicsRequest, late_resume_mirror_topics_request),
+        (_, Dialect::Late) => send!(
+            LateResumeMirrorTopicsRequest,
+            late_resume_mirror_topics_request
+        ),
     }
 }
 
 /// One result for every name that was sent.
 fn named(names: &[String], results: Vec<TopicResult>) -> Vec<TopicResult> {
-    let error_of = |name: &String| results.iter().find(|r| r.topic == *name).and_then(|r| r.error.clone());
-    names.iter().map(|name| TopicResult { topic: name.clone(), error: error_of(name) }).collect()
+    let error_of = |name: &String| {
+        results
+            .iter()
+            .find(|r| r.topic == *name)
+            .and_then(|r| r.error.clone())
+    };
+    names
+        .iter()
+        .map(|name| TopicResult {
+            topic: name.clone(),
+            error: error_of(name),
+        })
+        .collect()
 }
 
-async fn add(options: &Options, destination: &Destination, dialect: Dialect, mirror: &str) -> Result<Vec<TopicResult>, CliError> {
+async fn add(
+    options: &Options,
+    destination: &Destination,
+    dialect: Dialect,
+    mirror: &str,
+) -> Result<Vec<TopicResult>, CliError> {
     let config = destination.mirror_config(mirror).await?;
     let source = connect_source(mirror, &config).await?;
     let chosen = source_topics(&source, mirror, options).await?;
     if chosen.is_empty() || options.dry_run {
-        return Ok(chosen.into_iter().map(|t| TopicResult { topic: t.name, error: None }).collect());
+        return Ok(chosen
+            .into_iter()
+            .map(|t| TopicResult {
+                topic: t.name,
+                error: None,
+            })
+            .collect());
     }
     let names: Vec<String> = chosen.iter().map(|t| t.name.clone()).collect();
     match dialect {
         Dialect::Early => {
             let refused = create_topics(destination, &chosen, options.replication_factor).await?;
-            let wanted: Vec<&SourceTopic> = chosen.iter().filter(|t| !refused.iter().any(|r| r.topic == t.name)).collect();
+            let wanted: Vec<&SourceTopic> = chosen
+                .iter()
+                .filter(|t| !refused.iter().any(|r| r.topic == t.name))
+                .collect();
             tokio::time::sleep(SETTLE).await;
-            let topics = wanted.iter().map(|t| m::add_topics_to_mirror_request::MirrorTopic { topic_name: t.name.as_str().into(), ..Default::default() });
-            let request = m::AddTopicsToMirrorRequest { mirror_name: mirror.into(), topics: topics.collect(), ..Default::default() };
+            let topics = wanted
+                .iter()
+                .map(|t| m::add_topics_to_mirror_request::MirrorTopic {
+                    topic_name: t.name.as_str().into(),
+                    ..Default::default()
+                });
+            let request = m::AddTopicsToMirrorRequest {
+                mirror_name: mirror.into(),
+                topics: topics.collect(),
+                ..Default::default()
+            };
             let answer = destination.call(&request).await?;
-            let topics = answer.topics.into_iter().map(|t| (t.name.to_string(), t.error_code, t.error_message)).collect();
-            let mut results = collect(destination, mirror, answer.error_code, answer.error_message.as_ref(), topics)?;
+            let topics = answer
+                .topics
+                .into_iter()
+                .map(|t| (t.name.to_string(), t.error_code, t.error_message))
+                .collect();
+            let mut results = collect(
+                destination,
+                mirror,
+                answer.error_code,
+                answer.error_message.as_ref(),
+                topics,
+            )?;
             results.extend(refused);
             Ok(named(&names, results))
         }
         Dialect::Late => {
-            let topics = chosen.iter().map(|t| m::start_mirror_topics_request::MirrorTopic {
-                topic_id: t.id,
-                topic_name: t.name.as_str().into(),
-                num_partitions: t.partitions,
+            let topics = chosen
+                .iter()
+                .map(|t| m::start_mirror_topics_request::MirrorTopic {
+                    topic_id: t.id,
+                    topic_name: t.name.as_str().into(),
+                    num_partitions: t.partitions,
+                    ..Default::default()
+                });
+            let request = m::StartMirrorTopicsRequest {
+                mirror_name: mirror.into(),
+                topics: topics.collect(),
                 ..Default::default()
-            });
-            let request = m::StartMirrorTopicsRequest { mirror_name: mirror.into(), topics: topics.collect(), ..Default::default() };
+            };
             let answer = destination.call(&request).await?;
-            let topics = answer.topics.into_iter().map(|t| (t.name.to_string(), t.error_code, t.error_message)).collect();
-            Ok(named(&names, collect(destination, mirror, answer.error_code, answer.error_message.as_ref(), topics)?))
+            let topics = answer
+                .topics
+                .into_iter()
+                .map(|t| (t.name.to_string(), t.error_code, t.error_message))
+                .collect();
+            Ok(named(
+                &names,
+                collect(
+                    destination,
+                    mirror,
+                    answer.error_code,
+                    answer.error_message.as_ref(),
+                    topics,
+                )?,
+            ))
         }
     }
 }
 
-async fn source_topics(source: &Cluster, mirror: &str, options: &Options) -> Result<Vec<SourceTopic>, CliError> {
-    let answer = source.metadata(&MetadataTopics::All).await.map_err(|e| failed(format!("Cannot reach the source of mirror '{mirror}': {e}")))?;
+async fn source_topics(
+    source: &Cluster,
+    mirror: &str,
+    options: &Options,
+) -> Result<Vec<SourceTopic>, CliError> {
+    let answer = source
+        .metadata(&MetadataTopics::All)
+        .await
+        .map_err(|e| failed(format!("Cannot reach the source of mirror '{mirror}': {e}")))?;
     let all: Vec<SourceTopic> = answer
         .topics
         .into_iter()
         .filter(|t| !t.is_internal)
         .filter_map(|t| {
             let partitions = i32::try_from(t.partitions.len()).ok()?;
-            Some(SourceTopic { name: t.name?.to_string(), id: t.topic_id, partitions })
+            Some(SourceTopic {
+                name: t.name?.to_string(),
+                id: t.topic_id,
+                partitions,
+            })
         })
         .collect();
-    let names = patterns::select(all.iter().map(|t| t.name.as_str()), &options.topics, &options.exclude);
-    Ok(all.into_iter().filter(|t| names.contains(&t.name)).collect())
+    let names = patterns::select(
+        all.iter().map(|t| t.name.as_str()),
+        &options.topics,
+        &options.exclude,
+    );
+    Ok(all
+        .into_iter()
+        .filter(|t| names.contains(&t.name))
+        .collect())
 }
 
 /// Creates topics with the source's ids (CreateTopics v8); gives those that could not be made. One that exists is fine.
-async fn create_topics(destination: &Destination, topics: &[SourceTopic], replication_factor: Option<i16>) -> Result<Vec<TopicResult>, CliError> {
+async fn create_topics(
+    destination: &Destination,
+    topics: &[SourceTopic],
+    replication_factor: Option<i16>,
+) -> Result<Vec<TopicResult>, CliError> {
     use m::create_topics_request::{CreatableTopic, MirrorInfo};
     let wanted = topics.iter().map(|t| CreatableTopic {
         name: t.name.as_str().into(),
         num_partitions: t.partitions,
         replication_factor: replication_factor.unwrap_or(-1),
-        mirror_info: Some(MirrorInfo { topic_id: t.id, ..Default::default() }),
+        mirror_info: Some(MirrorInfo {
+            topic_id: t.id,
+            ..Default::default()
+        }),
         ..Default::default()
     });
-    let answer = destination.call(&m::CreateTopicsRequest { topics: wanted.collect(), ..Default::default() }).await?;
-    let refused = answer.topics.into_iter().filter(|t| t.error_code != 0 && t.error_code != TOPIC_ALREADY_EXISTS);
+    let answer = destination
+        .call(&m::CreateTopicsRequest {
+            topics: wanted.collect(),
+            ..Default::default()
+        })
+        .await?;
+    let refused = answer
+        .topics
+        .into_iter()
+        .filter(|t| t.error_code != 0 && t.error_code != TOPIC_ALREADY_EXISTS);
     Ok(refused
         .map(|t| TopicResult {
-            error: Some(failure::topic_text(destination.dialect(), t.error_code, t.error_message.as_ref())),
+            error: Some(failure::topic_text(
+                destination.dialect(),
+                t.error_code,
+                t.error_message.as_ref(),
+            )),
             topic: t.name.to_string(),
         })
         .collect())
 }
 
 /// Stores patterns in the mirror, so that topics that appear later are found (the late form is the one that can say it).
-pub(crate) async fn save_patterns(destination: &Destination, mirror: &str, options: &Options) -> Result<(), CliError> {
+pub(crate) async fn save_patterns(
+    destination: &Destination,
+    mirror: &str,
+    options: &Options,
+) -> Result<(), CliError> {
     if destination.server == Server::Foreign(Dialect::Early) {
         return Ok(());
     }
@@ -216,9 +399,16 @@ pub(crate) async fn save_patterns(destination: &Destination, mirror: &str, optio
     };
     // A late body, and from then on a late connection: not the one that the early calls use.
     let late = destination.fresh();
-    let answer = late.call_any(&request).await.map_err(|e| failed(e.to_string()))?;
+    let answer = late
+        .call_any(&request)
+        .await
+        .map_err(|e| failed(e.to_string()))?;
     match answer.error_code {
         0 => Ok(()),
-        code => Err(failed(failure::line(Dialect::Late, code, answer.error_message.as_ref()))),
+        code => Err(failed(failure::line(
+            Dialect::Late,
+            code,
+            answer.error_message.as_ref(),
+        ))),
     }
 }

@@ -123,7 +123,16 @@ const VALUED: [(&str, bool); 11] = [
     ("delete-config", true),
 ];
 
-const FLAGS: [&str; 8] = ["json", "failed", "wait", "dry-run", "all-topics", "allow-unreachable", "verbose", "help"];
+const FLAGS: [&str; 8] = [
+    "json",
+    "failed",
+    "wait",
+    "dry-run",
+    "all-topics",
+    "allow-unreachable",
+    "verbose",
+    "help",
+];
 
 const VERBS: [(&str, Verb); 11] = [
     ("create", Verb::Create),
@@ -154,7 +163,10 @@ impl Given {
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let Some(option) = argument.strip_prefix("--") else {
-                return Err(CliError::Failed(format!("{} is not a recognized option", argument.trim_start_matches('-'))));
+                return Err(CliError::Failed(format!(
+                    "{} is not a recognized option",
+                    argument.trim_start_matches('-')
+                )));
             };
             let (name, inline) = match option.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_owned())),
@@ -162,30 +174,44 @@ impl Given {
             };
             if let Some((name, repeats)) = VALUED.iter().find(|(n, _)| *n == name) {
                 let value = inline.or_else(|| rest.next().cloned());
-                let value = value.ok_or_else(|| CliError::Failed(format!("Option {name} requires an argument")))?;
+                let value = value.ok_or_else(|| {
+                    CliError::Failed(format!("Option {name} requires an argument"))
+                })?;
                 if !repeats && given.value(name).is_some() {
-                    return Err(CliError::Failed(format!("Found multiple arguments for option {name}, but you asked for only one")));
+                    return Err(CliError::Failed(format!(
+                        "Found multiple arguments for option {name}, but you asked for only one"
+                    )));
                 }
                 given.values.push((name, value));
             } else if inline.is_none() && name == "version" {
                 given.version = true;
-            } else if let Some((name, _)) = VERBS.iter().find(|(n, _)| inline.is_none() && *n == name) {
+            } else if let Some((name, _)) =
+                VERBS.iter().find(|(n, _)| inline.is_none() && *n == name)
+            {
                 given.verbs.push(name);
             } else if let Some(name) = FLAGS.iter().find(|n| inline.is_none() && **n == name) {
                 given.flags.push(name);
             } else {
-                return Err(CliError::Failed(format!("{name} is not a recognized option")));
+                return Err(CliError::Failed(format!(
+                    "{name} is not a recognized option"
+                )));
             }
         }
         Ok(given)
     }
 
     fn value(&self, name: &str) -> Option<&str> {
-        self.values.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str())
+        self.values
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, v)| v.as_str())
     }
 
     fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.values.iter().filter(move |(n, _)| *n == name).map(|(_, v)| v.as_str())
+        self.values
+            .iter()
+            .filter(move |(n, _)| *n == name)
+            .map(|(_, v)| v.as_str())
     }
 
     fn has(&self, flag: &str) -> bool {
@@ -193,7 +219,11 @@ impl Given {
     }
 
     fn verb(&self, personality: Personality) -> Result<Verb, CliError> {
-        let mut verbs: Vec<Verb> = self.verbs.iter().filter_map(|given| VERBS.iter().find(|(n, _)| n == given).map(|(_, v)| *v)).collect();
+        let mut verbs: Vec<Verb> = self
+            .verbs
+            .iter()
+            .filter_map(|given| VERBS.iter().find(|(n, _)| n == given).map(|(_, v)| *v))
+            .collect();
         verbs.dedup();
         match verbs.as_slice() {
             [one] => Ok(*one),
@@ -236,10 +266,14 @@ fn check(personality: Personality, verb: Verb, given: &Given) -> Result<(), CliE
         return Err(failed("--mirror must be specified"));
     }
     if verb == Verb::Create && !has("mirror-config") {
-        return Err(failed("--mirror-config must be specified when creating a mirror"));
+        return Err(failed(
+            "--mirror-config must be specified when creating a mirror",
+        ));
     }
     if verb == Verb::Alter && !has("mirror-config") && !has("add-config") && !has("delete-config") {
-        return Err(failed("--mirror-config must be specified when altering a mirror"));
+        return Err(failed(
+            "--mirror-config must be specified when altering a mirror",
+        ));
     }
     let all_topics = given.has("all-topics");
     let named = has("topic") || has("topics");
@@ -256,34 +290,56 @@ fn check(personality: Personality, verb: Verb, given: &Given) -> Result<(), CliE
         return Err(failed("--failed is only supported for describing mirrors"));
     }
     if all_topics && (verb == Verb::Add || !verb.takes_topics()) {
-        return Err(failed("--all-topics is only valid with --remove, --pause, or --resume"));
+        return Err(failed(
+            "--all-topics is only valid with --remove, --pause, or --resume",
+        ));
     }
     if all_topics && named {
-        return Err(failed("--all-topics cannot be combined with --topic or --topics"));
+        return Err(failed(
+            "--all-topics cannot be combined with --topic or --topics",
+        ));
     }
     for flag in ["wait", "dry-run"] {
         if given.has(flag) && !verb.takes_topics() {
-            return Err(failed(format!("--{flag} is only valid with --add, --remove, --pause, or --resume")));
+            return Err(failed(format!(
+                "--{flag} is only valid with --add, --remove, --pause, or --resume"
+            )));
         }
     }
     Ok(())
 }
 
 fn build(verb: Verb, given: &Given) -> Result<Options, CliError> {
-    let number = |name: &str| given.value(name).map(|text| (text, failed(format!("Cannot parse argument '{text}' of option {name}"))));
+    let number = |name: &str| {
+        given.value(name).map(|text| {
+            (
+                text,
+                failed(format!("Cannot parse argument '{text}' of option {name}")),
+            )
+        })
+    };
     let replication_factor = match number("replication-factor") {
-        Some((text, error)) => Some(text.parse::<i16>().ok().filter(|n| *n >= 1 || *n == -1).ok_or(error)?),
+        Some((text, error)) => Some(
+            text.parse::<i16>()
+                .ok()
+                .filter(|n| *n >= 1 || *n == -1)
+                .ok_or(error)?,
+        ),
         None => None,
     };
     let limit = match number("timeout-ms") {
         Some((text, error)) => Duration::from_millis(text.parse().map_err(|_| error)?),
         None => WAIT_DEFAULT,
     };
-    let topics: Vec<String> = given.values.iter().flat_map(|(name, value)| match *name {
-        "topic" => vec![value.clone()],
-        "topics" => comma_list(value),
-        _ => Vec::new(),
-    }).collect();
+    let topics: Vec<String> = given
+        .values
+        .iter()
+        .flat_map(|(name, value)| match *name {
+            "topic" => vec![value.clone()],
+            "topics" => comma_list(value),
+            _ => Vec::new(),
+        })
+        .collect();
     let exclude: Vec<String> = given.all("exclude").flat_map(comma_list).collect();
     for pattern in topics.iter().chain(&exclude) {
         patterns::compile(pattern).map_err(failed)?;
@@ -319,8 +375,15 @@ fn added_configs(given: &Given) -> Result<Vec<(String, String)>, CliError> {
             c == ',' && depth <= 0
         });
         for part in parts.map(str::trim).filter(|p| !p.is_empty()) {
-            let (key, value) = part.split_once('=').ok_or_else(|| failed(format!("Invalid entity config '{part}': expected KEY=VALUE")))?;
-            let value = value.strip_prefix('[').and_then(|v| v.strip_suffix(']')).unwrap_or(value);
+            let (key, value) = part.split_once('=').ok_or_else(|| {
+                failed(format!(
+                    "Invalid entity config '{part}': expected KEY=VALUE"
+                ))
+            })?;
+            let value = value
+                .strip_prefix('[')
+                .and_then(|v| v.strip_suffix(']'))
+                .unwrap_or(value);
             out.push((key.trim().to_owned(), value.to_owned()));
         }
     }

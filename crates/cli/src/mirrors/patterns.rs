@@ -4,7 +4,11 @@ use regex::Regex;
 
 /// Parts of a comma list, trimmed, empty ones dropped.
 pub(crate) fn comma_list(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    text.split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Compiles one pattern, anchored at both ends.
@@ -13,7 +17,9 @@ pub(crate) fn comma_list(text: &str) -> Vec<String> {
 /// `Invalid topic pattern '<p>': <reason>`.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     // Compiled alone first: `a)|(b` would be balanced by the group around it.
-    Regex::new(pattern).and_then(|_| Regex::new(&format!("^(?:{pattern})$"))).map_err(|e| format!("Invalid topic pattern '{pattern}': {}", reason(&e)))
+    Regex::new(pattern)
+        .and_then(|_| Regex::new(&format!("^(?:{pattern})$")))
+        .map_err(|e| format!("Invalid topic pattern '{pattern}': {}", reason(&e)))
 }
 
 /// The last line of the engine's report, which names the fault; the lines before it draw a picture.
@@ -24,12 +30,24 @@ fn reason(error: &regex::Error) -> String {
 }
 
 /// Names that one of `patterns` equals or matches, sorted, without those that `exclude` matches.
-pub(crate) fn select<'a>(names: impl Iterator<Item = &'a str>, patterns: &[String], exclude: &[String]) -> Vec<String> {
-    let compile_all = |list: &[String]| list.iter().filter_map(|p| compile(p).ok()).collect::<Vec<Regex>>();
+pub(crate) fn select<'a>(
+    names: impl Iterator<Item = &'a str>,
+    patterns: &[String],
+    exclude: &[String],
+) -> Vec<String> {
+    let compile_all = |list: &[String]| {
+        list.iter()
+            .filter_map(|p| compile(p).ok())
+            .collect::<Vec<Regex>>()
+    };
     let (wanted, unwanted) = (compile_all(patterns), compile_all(exclude));
-    let hit = |list: &[String], regexes: &[Regex], name: &str| list.iter().any(|p| p == name) || regexes.iter().any(|r| r.is_match(name));
-    let mut out: Vec<String> =
-        names.filter(|name| hit(patterns, &wanted, name) && !hit(exclude, &unwanted, name)).map(str::to_owned).collect();
+    let hit = |list: &[String], regexes: &[Regex], name: &str| {
+        list.iter().any(|p| p == name) || regexes.iter().any(|r| r.is_match(name))
+    };
+    let mut out: Vec<String> = names
+        .filter(|name| hit(patterns, &wanted, name) && !hit(exclude, &unwanted, name))
+        .map(str::to_owned)
+        .collect();
     out.sort();
     out.dedup();
     out
@@ -49,13 +67,23 @@ mod tests {
     #[test]
     fn exclude_wins() {
         let names = ["orders-a", "orders-tmp", "x"];
-        assert_eq!(select(names.into_iter(), &["orders-.*".into()], &[".*-tmp".into()]), ["orders-a"]);
+        assert_eq!(
+            select(names.into_iter(), &["orders-.*".into()], &[".*-tmp".into()]),
+            ["orders-a"]
+        );
     }
 
     #[test]
     fn an_invalid_pattern_is_named_with_its_reason() {
-        assert_eq!(compile("a(").unwrap_err(), "Invalid topic pattern 'a(': unclosed group");
-        assert!(compile("*").unwrap_err().starts_with("Invalid topic pattern '*': repetition operator"));
+        assert_eq!(
+            compile("a(").unwrap_err(),
+            "Invalid topic pattern 'a(': unclosed group"
+        );
+        assert!(
+            compile("*")
+                .unwrap_err()
+                .starts_with("Invalid topic pattern '*': repetition operator")
+        );
         assert!(compile("a)|(b").is_err());
     }
 

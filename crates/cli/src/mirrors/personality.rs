@@ -32,8 +32,12 @@ impl Personality {
     /// Sentence before the usage for `--help`.
     pub(crate) fn help(self) -> &'static str {
         match self {
-            Personality::Mirrors => "This tool helps to create cluster mirrors and add topics to them.",
-            Personality::ClusterMirrors => "This tool helps to create cluster mirrors and manage mirror topics.",
+            Personality::Mirrors => {
+                "This tool helps to create cluster mirrors and add topics to them."
+            }
+            Personality::ClusterMirrors => {
+                "This tool helps to create cluster mirrors and manage mirror topics."
+            }
         }
     }
 
@@ -78,11 +82,21 @@ impl Personality {
         let n = topics.len();
         let set = format!("[{}]", topics.join(", "));
         match (self, verb) {
-            (Personality::Mirrors, Verb::Add) => format!("Added {n} topic(s) to mirror {mirror}: {set}"),
-            (Personality::Mirrors, Verb::Remove) => format!("Removed {n} topic(s) from mirror {mirror}: {set}"),
-            (Personality::ClusterMirrors, Verb::Add) => format!("Started {n} mirror topic(s) in mirror {mirror}: {set}"),
-            (Personality::ClusterMirrors, Verb::Remove) => format!("Stopped mirroring for topics {set} in mirror {mirror}"),
-            (_, Verb::Pause) => format!("Paused mirroring for {n} topic(s) in mirror {mirror}: {set}"),
+            (Personality::Mirrors, Verb::Add) => {
+                format!("Added {n} topic(s) to mirror {mirror}: {set}")
+            }
+            (Personality::Mirrors, Verb::Remove) => {
+                format!("Removed {n} topic(s) from mirror {mirror}: {set}")
+            }
+            (Personality::ClusterMirrors, Verb::Add) => {
+                format!("Started {n} mirror topic(s) in mirror {mirror}: {set}")
+            }
+            (Personality::ClusterMirrors, Verb::Remove) => {
+                format!("Stopped mirroring for topics {set} in mirror {mirror}")
+            }
+            (_, Verb::Pause) => {
+                format!("Paused mirroring for {n} topic(s) in mirror {mirror}: {set}")
+            }
             _ => format!("Resumed mirroring for {n} topic(s) in mirror {mirror}: {set}"),
         }
     }
@@ -92,7 +106,9 @@ impl Personality {
         match (self, state) {
             (Personality::Mirrors, "LOG_TRUNCATION" | "LOG_ALIGNMENT") => "PREPARING",
             (Personality::Mirrors, "EPOCH_FENCING" | "ULE_RECOVERY") => "MIRRORING",
-            (Personality::ClusterMirrors, "PREPARING" | "LOG_ALIGNMENT" | "ULE_RECOVERY") => "LOG_TRUNCATION",
+            (Personality::ClusterMirrors, "PREPARING" | "LOG_ALIGNMENT" | "ULE_RECOVERY") => {
+                "LOG_TRUNCATION"
+            }
             _ => state,
         }
     }

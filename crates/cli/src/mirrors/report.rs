@@ -42,13 +42,22 @@ pub(crate) struct MirrorRow {
 
 /// Sorts as the tables want it: mirror, topic, partition number.
 pub(crate) fn sort(rows: &mut [PartitionRow]) {
-    rows.sort_by(|a, b| (&a.mirror, &a.topic, a.partition).cmp(&(&b.mirror, &b.topic, b.partition)));
+    rows.sort_by(|a, b| {
+        (&a.mirror, &a.topic, a.partition).cmp(&(&b.mirror, &b.topic, b.partition))
+    });
 }
 
 /// `...` and the rightmost characters of what does not fit into `width`.
 fn fit(text: &str, width: usize) -> String {
     let length = text.chars().count();
-    if length <= width { text.to_owned() } else { format!("...{}", text.chars().skip(length - (width - 3)).collect::<String>()) }
+    if length <= width {
+        text.to_owned()
+    } else {
+        format!(
+            "...{}",
+            text.chars().skip(length - (width - 3)).collect::<String>()
+        )
+    }
 }
 
 fn number(n: i64) -> String {
@@ -67,9 +76,19 @@ pub(crate) fn describe_table(personality: Personality, rows: &[PartitionRow]) ->
     let lag_width = personality.lag_width();
     let line = |cells: [&str; 7]| {
         let [mirror, topic, partition, source, destination, lag, state] = cells;
-        format!("{mirror:<30} {topic:<40} {partition:<10} {source:<15} {destination:<18} {lag:<lag_width$} {state:<12}\n")
+        format!(
+            "{mirror:<30} {topic:<40} {partition:<10} {source:<15} {destination:<18} {lag:<lag_width$} {state:<12}\n"
+        )
     };
-    let mut out = line(["MIRROR", "TOPIC", "PARTITION", "SOURCE-OFFSET", "DESTINATION-OFFSET", "LAG", "STATE"]);
+    let mut out = line([
+        "MIRROR",
+        "TOPIC",
+        "PARTITION",
+        "SOURCE-OFFSET",
+        "DESTINATION-OFFSET",
+        "LAG",
+        "STATE",
+    ]);
     for row in rows {
         out.push_str(&line([
             &fit(&row.mirror, MIRROR_WIDTH),
@@ -90,13 +109,32 @@ pub(crate) fn failed_table(rows: &[PartitionRow], max_attempts: i64) -> String {
     if failed.is_empty() {
         return "No failed partitions found\n".into();
     }
-    let line = |mirror: &str, topic: &str, partition: &str, retry: &str, error: &str| format!("{mirror:<30} {topic:<40} {partition:<10} {retry:<7} {error}\n");
+    let line = |mirror: &str, topic: &str, partition: &str, retry: &str, error: &str| {
+        format!("{mirror:<30} {topic:<40} {partition:<10} {retry:<7} {error}\n")
+    };
     let mut out = line("MIRROR", "TOPIC", "PARTITION", "RETRY", "ERROR");
     for row in failed {
-        let retry = if row.retry_attempt < 0 { "NonRetryable".into() } else { format!("{}/{max_attempts}", row.retry_attempt) };
+        let retry = if row.retry_attempt < 0 {
+            "NonRetryable".into()
+        } else {
+            format!("{}/{max_attempts}", row.retry_attempt)
+        };
         let error = row.error_message.as_deref().unwrap_or("-");
-        let error = if error.chars().count() > ERROR_WIDTH { format!("{}...", error.chars().take(ERROR_WIDTH - 3).collect::<String>()) } else { error.into() };
-        out.push_str(&line(&fit(&row.mirror, MIRROR_WIDTH), &fit(&row.topic, TOPIC_WIDTH), &row.partition.to_string(), &retry, &error.replace('\n', " ")));
+        let error = if error.chars().count() > ERROR_WIDTH {
+            format!(
+                "{}...",
+                error.chars().take(ERROR_WIDTH - 3).collect::<String>()
+            )
+        } else {
+            error.into()
+        };
+        out.push_str(&line(
+            &fit(&row.mirror, MIRROR_WIDTH),
+            &fit(&row.topic, TOPIC_WIDTH),
+            &row.partition.to_string(),
+            &retry,
+            &error.replace('\n', " "),
+        ));
     }
     out
 }
@@ -136,9 +174,19 @@ pub(crate) fn list_table(personality: Personality, rows: &[MirrorRow]) -> String
     let mut line = |mirror: &str, topics: &str, id: &str, bootstrap: &str| {
         writeln!(out, "{mirror:<30} {topics:<10} {id:<26} {bootstrap:<50}").ok();
     };
-    line("MIRROR", "TOPICS", "SOURCE-CLUSTER-ID", personality.bootstrap_header());
+    line(
+        "MIRROR",
+        "TOPICS",
+        "SOURCE-CLUSTER-ID",
+        personality.bootstrap_header(),
+    );
     for row in rows {
-        line(&fit(&row.mirror, MIRROR_WIDTH), &row.topics.to_string(), or_dash(&row.source_cluster_id), &fit(or_dash(&row.source_bootstrap), BOOTSTRAP_WIDTH));
+        line(
+            &fit(&row.mirror, MIRROR_WIDTH),
+            &row.topics.to_string(),
+            or_dash(&row.source_cluster_id),
+            &fit(or_dash(&row.source_bootstrap), BOOTSTRAP_WIDTH),
+        );
     }
     out
 }
@@ -156,16 +204,34 @@ pub(crate) fn list_json(rows: &[MirrorRow]) -> String {
 /// says since when.
 pub(crate) fn unreachable_lines(rows: &[PartitionRow], now_ms: i64) -> Vec<String> {
     let mut worst: BTreeMap<&str, (&str, i64)> = BTreeMap::new();
-    for row in rows.iter().filter(|r| r.state != "FAILED" && r.state != "STOPPED") {
-        let Some(text) = row.error_message.as_deref().and_then(|t| t.strip_prefix(UNREACHABLE)) else { continue };
-        let known = worst.entry(&row.mirror).or_insert((text, row.last_fetch_age_ms));
+    for row in rows
+        .iter()
+        .filter(|r| r.state != "FAILED" && r.state != "STOPPED")
+    {
+        let Some(text) = row
+            .error_message
+            .as_deref()
+            .and_then(|t| t.strip_prefix(UNREACHABLE))
+        else {
+            continue;
+        };
+        let known = worst
+            .entry(&row.mirror)
+            .or_insert((text, row.last_fetch_age_ms));
         if row.last_fetch_age_ms >= 0 && (known.1 < 0 || row.last_fetch_age_ms < known.1) {
             *known = (text, row.last_fetch_age_ms);
         }
     }
     let line = |(mirror, (reason, age)): (&str, (&str, i64))| {
-        let since = if age < 0 { "the first attempt".into() } else { utc(now_ms - age) };
-        format!("Mirror {mirror}: source unreachable since {since}: {}", reason.replace('\n', " "))
+        let since = if age < 0 {
+            "the first attempt".into()
+        } else {
+            utc(now_ms - age)
+        };
+        format!(
+            "Mirror {mirror}: source unreachable since {since}: {}",
+            reason.replace('\n', " ")
+        )
     };
     worst.into_iter().map(line).collect()
 }
@@ -179,13 +245,23 @@ fn utc(ms: i64) -> String {
     // Days since 0000-03-01 in 400-year eras: leap days fall on the end of such years.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 #[cfg(test)]

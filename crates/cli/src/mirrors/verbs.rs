@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tarn_wire::messages as m;
 use tarn_wire::Str;
+use tarn_wire::messages as m;
 
 use super::destination::{Destination, Server, TopicResult};
 use super::options::{Options, Verb};
@@ -24,13 +24,20 @@ pub(crate) async fn run(personality: Personality, options: &Options) -> Result<(
         check_command_config(&properties::read(path)?)?;
     }
     // Read before anything is sent, so that a bad file changes nothing.
-    let config = options.mirror_config.as_deref().map(properties::read).transpose()?.unwrap_or_default();
+    let config = options
+        .mirror_config
+        .as_deref()
+        .map(properties::read)
+        .transpose()?
+        .unwrap_or_default();
     let destination = Destination::connect(&options.bootstrap).await?;
     let mirror = options.mirror.as_deref().unwrap_or_default();
     match options.verb {
         Verb::Create => {
             let config = foreign::complete_config(&destination, mirror, config).await?;
-            destination.create(mirror, &config, options.allow_unreachable).await?;
+            destination
+                .create(mirror, &config, options.allow_unreachable)
+                .await?;
             println!("Created mirror {mirror}");
         }
         Verb::Alter => {
@@ -43,25 +50,44 @@ pub(crate) async fn run(personality: Personality, options: &Options) -> Result<(
         }
         Verb::List => list(personality, options, &destination).await?,
         Verb::Describe => describe(personality, options, &destination).await?,
-        Verb::Add | Verb::Remove | Verb::Pause | Verb::Resume => topics(personality, options, &destination, mirror).await?,
+        Verb::Add | Verb::Remove | Verb::Pause | Verb::Resume => {
+            topics(personality, options, &destination, mirror).await?
+        }
     }
     Ok(())
 }
 
 /// The connection to the destination can be plain text only, for now; silently ignoring a security setting would be worse than refusing.
 fn check_command_config(config: &[(String, String)]) -> Result<(), CliError> {
-    match config.iter().find(|(key, value)| key == "security.protocol" && !value.trim().eq_ignore_ascii_case("PLAINTEXT")) {
-        Some((_, value)) => Err(CliError::Failed(format!("--command-config: security.protocol {value} is not supported yet, only PLAINTEXT"))),
+    match config.iter().find(|(key, value)| {
+        key == "security.protocol" && !value.trim().eq_ignore_ascii_case("PLAINTEXT")
+    }) {
+        Some((_, value)) => Err(CliError::Failed(format!(
+            "--command-config: security.protocol {value} is not supported yet, only PLAINTEXT"
+        ))),
         None => Ok(()),
     }
 }
 
 fn changes(config: Vec<(String, String)>, options: &Options) -> Vec<(String, i8, Option<String>)> {
-    let set = config.into_iter().chain(options.add_config.iter().cloned()).map(|(key, value)| (key, SET, Some(value)));
-    set.chain(options.delete_config.iter().map(|key| (key.clone(), DELETE, None))).collect()
+    let set = config
+        .into_iter()
+        .chain(options.add_config.iter().cloned())
+        .map(|(key, value)| (key, SET, Some(value)));
+    set.chain(
+        options
+            .delete_config
+            .iter()
+            .map(|key| (key.clone(), DELETE, None)),
+    )
+    .collect()
 }
 
-async fn list(personality: Personality, options: &Options, destination: &Destination) -> Result<(), CliError> {
+async fn list(
+    personality: Personality,
+    options: &Options,
+    destination: &Destination,
+) -> Result<(), CliError> {
     let mut rows = destination.list().await?;
     if let Some(mirror) = &options.mirror {
         rows.retain(|r| r.mirror == *mirror);
@@ -69,15 +95,31 @@ async fn list(personality: Personality, options: &Options, destination: &Destina
             return Err(CliError::Failed(failure::unknown_mirror(mirror)));
         }
     }
-    print!("{}", if options.json { report::list_json(&rows) } else { report::list_table(personality, &rows) });
+    print!(
+        "{}",
+        if options.json {
+            report::list_json(&rows)
+        } else {
+            report::list_table(personality, &rows)
+        }
+    );
     Ok(())
 }
 
-async fn describe(personality: Personality, options: &Options, destination: &Destination) -> Result<(), CliError> {
+async fn describe(
+    personality: Personality,
+    options: &Options,
+    destination: &Destination,
+) -> Result<(), CliError> {
     let (mut rows, silent) = destination.describe(options.mirror.as_deref()).await?;
     if let (Some(mirror), true) = (&options.mirror, rows.is_empty()) {
         // Foreign clusters answer an unknown name with nothing.
-        if !destination.list().await?.iter().any(|r| r.mirror == *mirror) {
+        if !destination
+            .list()
+            .await?
+            .iter()
+            .any(|r| r.mirror == *mirror)
+        {
             return Err(CliError::Failed(failure::unknown_mirror(mirror)));
         }
     }
@@ -94,15 +136,26 @@ async fn describe(personality: Personality, options: &Options, destination: &Des
     for line in unreachable.iter().chain(&silent) {
         eprintln!("{line}");
     }
-    if silent.is_empty() { Ok(()) } else { Err(CliError::Partly) }
+    if silent.is_empty() {
+        Ok(())
+    } else {
+        Err(CliError::Partly)
+    }
 }
 
 fn now_ms() -> i64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Add, remove, pause, resume.
-async fn topics(personality: Personality, options: &Options, destination: &Destination, mirror: &str) -> Result<(), CliError> {
+async fn topics(
+    personality: Personality,
+    options: &Options,
+    destination: &Destination,
+    mirror: &str,
+) -> Result<(), CliError> {
     let results = match destination.server {
         Server::Tarn => own(options, destination, mirror).await?,
         Server::Foreign(dialect) => foreign::topics(options, destination, dialect, mirror).await?,
@@ -115,7 +168,9 @@ async fn topics(personality: Personality, options: &Options, destination: &Desti
         foreign::save_patterns(destination, mirror, options).await?;
     }
     if results.is_empty() && late_add {
-        println!("No matching topics found yet. Patterns saved to mirror {mirror} for auto-discovery.");
+        println!(
+            "No matching topics found yet. Patterns saved to mirror {mirror} for auto-discovery."
+        );
         return Ok(());
     }
     if results.is_empty() {
@@ -128,11 +183,19 @@ async fn topics(personality: Personality, options: &Options, destination: &Desti
     if let Some(limit) = options.wait {
         wait(destination, options, mirror, &done, limit).await?;
     }
-    if all_done { Ok(()) } else { Err(CliError::Partly) }
+    if all_done {
+        Ok(())
+    } else {
+        Err(CliError::Partly)
+    }
 }
 
 fn no_match(options: &Options) -> CliError {
-    let pattern = if options.all_topics { ".*".to_owned() } else { options.topics.join(",") };
+    let pattern = if options.all_topics {
+        ".*".to_owned()
+    } else {
+        options.topics.join(",")
+    };
     CliError::Failed(format!("No topics matching pattern '{pattern}' found"))
 }
 
@@ -147,22 +210,39 @@ fn preview(options: &Options, mut results: Vec<TopicResult>) -> Result<(), CliEr
             None => println!("{}", result.topic),
             Some(text) => {
                 partly = true;
-                eprintln!("Failed to {} topic {}: {text}", options.verb.word(), result.topic);
+                eprintln!(
+                    "Failed to {} topic {}: {text}",
+                    options.verb.word(),
+                    result.topic
+                );
             }
         }
     }
-    if partly { Err(CliError::Partly) } else { Ok(()) }
+    if partly {
+        Err(CliError::Partly)
+    } else {
+        Ok(())
+    }
 }
 
 /// Prints errors and the success line; gives the topics that succeeded, sorted, and whether all did.
-fn tell(personality: Personality, options: &Options, mirror: &str, mut results: Vec<TopicResult>) -> (Vec<String>, bool) {
+fn tell(
+    personality: Personality,
+    options: &Options,
+    mirror: &str,
+    mut results: Vec<TopicResult>,
+) -> (Vec<String>, bool) {
     results.sort_by(|a, b| a.topic.cmp(&b.topic));
     let mut done = Vec::new();
     let total = results.len();
     for result in results {
         match result.error {
             None => done.push(result.topic),
-            Some(text) => eprintln!("Failed to {} topic {}: {text}", options.verb.word(), result.topic),
+            Some(text) => eprintln!(
+                "Failed to {} topic {}: {text}",
+                options.verb.word(),
+                result.topic
+            ),
         }
     }
     if !done.is_empty() {
@@ -173,49 +253,110 @@ fn tell(personality: Personality, options: &Options, mirror: &str, mut results: 
 }
 
 /// The four calls in the early form with our tags: the broker resolves the patterns.
-async fn own(options: &Options, destination: &Destination, mirror: &str) -> Result<Vec<TopicResult>, CliError> {
-    let patterns: Vec<Str> = options.topics.iter().map(|p| Str::from(p.as_str())).collect();
-    let (mirror_name, validate_only, all_topics) = (Str::from(mirror), options.dry_run, options.all_topics);
+async fn own(
+    options: &Options,
+    destination: &Destination,
+    mirror: &str,
+) -> Result<Vec<TopicResult>, CliError> {
+    let patterns: Vec<Str> = options
+        .topics
+        .iter()
+        .map(|p| Str::from(p.as_str()))
+        .collect();
+    let (mirror_name, validate_only, all_topics) =
+        (Str::from(mirror), options.dry_run, options.all_topics);
     // The four answers have one shape and four types.
     macro_rules! results {
         ($request:expr) => {{
             let answer = destination.call(&$request).await?;
-            let topics: Vec<(String, i16, Option<Str>)> =
-                answer.topics.into_iter().map(|t| (t.name.to_string(), t.error_code, t.error_message)).collect();
-            foreign::collect(destination, mirror, answer.error_code, answer.error_message.as_ref(), topics)
+            let topics: Vec<(String, i16, Option<Str>)> = answer
+                .topics
+                .into_iter()
+                .map(|t| (t.name.to_string(), t.error_code, t.error_message))
+                .collect();
+            foreign::collect(
+                destination,
+                mirror,
+                answer.error_code,
+                answer.error_message.as_ref(),
+                topics,
+            )
         }};
     }
     match options.verb {
         Verb::Add => results!(m::AddTopicsToMirrorRequest {
             mirror_name,
             patterns,
-            exclude_patterns: options.exclude.iter().map(|p| Str::from(p.as_str())).collect(),
+            exclude_patterns: options
+                .exclude
+                .iter()
+                .map(|p| Str::from(p.as_str()))
+                .collect(),
             replication_factor: options.replication_factor.unwrap_or(-1),
             validate_only,
             ..Default::default()
         }),
-        Verb::Remove => results!(m::RemoveTopicsFromMirrorRequest { mirror_name, patterns, all_topics, validate_only, ..Default::default() }),
-        Verb::Pause => results!(m::PauseMirrorTopicsRequest { mirror_name, patterns, all_topics, validate_only, ..Default::default() }),
-        _ => results!(m::ResumeMirrorTopicsRequest { mirror_name, patterns, all_topics, validate_only, ..Default::default() }),
+        Verb::Remove => results!(m::RemoveTopicsFromMirrorRequest {
+            mirror_name,
+            patterns,
+            all_topics,
+            validate_only,
+            ..Default::default()
+        }),
+        Verb::Pause => results!(m::PauseMirrorTopicsRequest {
+            mirror_name,
+            patterns,
+            all_topics,
+            validate_only,
+            ..Default::default()
+        }),
+        _ => results!(m::ResumeMirrorTopicsRequest {
+            mirror_name,
+            patterns,
+            all_topics,
+            validate_only,
+            ..Default::default()
+        }),
     }
 }
 
 /// A removed pattern must not be discovered again: takes it off the mirror's list. Only tidying, so its errors are told and nothing more.
 async fn forget_patterns(destination: &Destination, mirror: &str, options: &Options) {
-    let Ok(config) = destination.mirror_config(mirror).await else { return };
-    let Some((_, include)) = config.iter().find(|(key, _)| key == INCLUDE_KEY) else { return };
+    let Ok(config) = destination.mirror_config(mirror).await else {
+        return;
+    };
+    let Some((_, include)) = config.iter().find(|(key, _)| key == INCLUDE_KEY) else {
+        return;
+    };
     let included = super::patterns::comma_list(include);
-    let gone: Vec<String> = options.topics.iter().filter(|p| included.contains(p)).cloned().collect();
+    let gone: Vec<String> = options
+        .topics
+        .iter()
+        .filter(|p| included.contains(p))
+        .cloned()
+        .collect();
     if gone.is_empty() {
         return;
     }
-    if let Err(e) = destination.alter(mirror, vec![(INCLUDE_KEY.into(), SUBTRACT, Some(gone.join(",")))]).await {
+    if let Err(e) = destination
+        .alter(
+            mirror,
+            vec![(INCLUDE_KEY.into(), SUBTRACT, Some(gone.join(",")))],
+        )
+        .await
+    {
         eprintln!("Could not remove the pattern from {INCLUDE_KEY} of mirror {mirror}: {e}");
     }
 }
 
 /// Returns when all partitions of `topics` are in the verb's state.
-async fn wait(destination: &Destination, options: &Options, mirror: &str, topics: &[String], limit: Duration) -> Result<(), CliError> {
+async fn wait(
+    destination: &Destination,
+    options: &Options,
+    mirror: &str,
+    topics: &[String],
+    limit: Duration,
+) -> Result<(), CliError> {
     let deadline = Instant::now() + limit;
     let target = options.verb.target_state();
     loop {
@@ -232,9 +373,12 @@ async fn wait(destination: &Destination, options: &Options, mirror: &str, topics
         }
         if Instant::now() >= deadline {
             let names: Vec<&str> = late.iter().map(|t| t.as_str()).collect();
-            return Err(CliError::TimedOut(format!("Not {target} within {} ms: {}", limit.as_millis(), names.join(", "))));
+            return Err(CliError::TimedOut(format!(
+                "Not {target} within {} ms: {}",
+                limit.as_millis(),
+                names.join(", ")
+            )));
         }
         tokio::time::sleep(POLL).await;
     }
 }
-
