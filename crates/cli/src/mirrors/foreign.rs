@@ -231,82 +231,78 @@ async fn add(
     let source = connect_source(mirror, &config).await?;
     let chosen = source_topics(&source, mirror, options).await?;
     if chosen.is_empty() || options.dry_run {
-        return Ok(chosen
-            .into_iter()
-            .map(|t| TopicResult {
-                topic: t.name,
-                error: None,
-            })
-            .collect());
+        let seen = |t: SourceTopic| TopicResult {
+            topic: t.name,
+            error: None,
+        };
+        return Ok(chosen.into_iter().map(seen).collect());
     }
     let names: Vec<String> = chosen.iter().map(|t| t.name.clone()).collect();
-    match dialect {
-        Dialect::Early => {
-            let refused = create_topics(destination, &chosen, options.replication_factor).await?;
-            let wanted: Vec<&SourceTopic> = chosen
-                .iter()
-                .filter(|t| !refused.iter().any(|r| r.topic == t.name))
-                .collect();
-            tokio::time::sleep(SETTLE).await;
-            let topics = wanted
-                .iter()
-                .map(|t| m::add_topics_to_mirror_request::MirrorTopic {
-                    topic_name: t.name.as_str().into(),
-                    ..Default::default()
-                });
-            let request = m::AddTopicsToMirrorRequest {
-                mirror_name: mirror.into(),
-                topics: topics.collect(),
-                ..Default::default()
-            };
-            let answer = destination.call(&request).await?;
-            let topics = answer
-                .topics
-                .into_iter()
-                .map(|t| (t.name.to_string(), t.error_code, t.error_message))
-                .collect();
-            let mut results = collect(
-                destination,
-                mirror,
-                answer.error_code,
-                answer.error_message.as_ref(),
-                topics,
-            )?;
-            results.extend(refused);
-            Ok(named(&names, results))
-        }
-        Dialect::Late => {
-            let topics = chosen
-                .iter()
-                .map(|t| m::start_mirror_topics_request::MirrorTopic {
-                    topic_id: t.id,
-                    topic_name: t.name.as_str().into(),
-                    num_partitions: t.partitions,
-                    ..Default::default()
-                });
-            let request = m::StartMirrorTopicsRequest {
-                mirror_name: mirror.into(),
-                topics: topics.collect(),
-                ..Default::default()
-            };
-            let answer = destination.call(&request).await?;
-            let topics = answer
-                .topics
-                .into_iter()
-                .map(|t| (t.name.to_string(), t.error_code, t.error_message))
-                .collect();
-            Ok(named(
-                &names,
-                collect(
-                    destination,
-                    mirror,
-                    answer.error_code,
-                    answer.error_message.as_ref(),
-                    topics,
-                )?,
-            ))
-        }
-    }
+    let results = match dialect {
+        Dialect::Early => add_early(options, destination, mirror, &chosen).await?,
+        Dialect::Late => add_late(destination, mirror, &chosen).await?,
+    };
+    Ok(named(&names, results))
+}
+
+/// The early way: the tool creates the topics, gives the brokers a moment, and then assigns them.
+async fn add_early(
+    options: &Options,
+    destination: &Destination,
+    mirror: &str,
+    chosen: &[SourceTopic],
+) -> Result<Vec<TopicResult>, CliError> {
+    use m::add_topics_to_mirror_request::MirrorTopic;
+    let refused = create_topics(destination, chosen, options.replication_factor).await?;
+    tokio::time::sleep(SETTLE).await;
+    let made = chosen
+        .iter()
+        .filter(|t| !refused.iter().any(|r| r.topic == t.name));
+    let topics = made.map(|t| MirrorTopic {
+        topic_name: t.name.as_str().into(),
+        ..Default::default()
+    });
+    let request = m::AddTopicsToMirrorRequest {
+        mirror_name: mirror.into(),
+        topics: topics.collect(),
+        ..Default::default()
+    };
+    let answer = destination.call(&request).await?;
+    let text = answer.error_message.as_ref();
+    let topics = answer.topics.into_iter();
+    let topics = topics
+        .map(|t| (t.name.to_string(), t.error_code, t.error_message))
+        .collect();
+    let mut results = collect(destination, mirror, answer.error_code, text, topics)?;
+    results.extend(refused);
+    Ok(results)
+}
+
+/// The late way: the controller creates what is missing from ids and partition counts.
+async fn add_late(
+    destination: &Destination,
+    mirror: &str,
+    chosen: &[SourceTopic],
+) -> Result<Vec<TopicResult>, CliError> {
+    use m::start_mirror_topics_request::MirrorTopic;
+    let topics = chosen.iter().map(|t| MirrorTopic {
+        topic_id: t.id,
+        topic_name: t.name.as_str().into(),
+        num_partitions: t.partitions,
+        ..Default::default()
+    });
+    let request = m::StartMirrorTopicsRequest {
+        mirror_name: mirror.into(),
+        topics: topics.collect(),
+        ..Default::default()
+    };
+    let answer = destination.call(&request).await?;
+    let text = answer.error_message.as_ref();
+    let topics = answer.topics.into_iter();
+    let topics = topics
+        .map(|t| (t.name.to_string(), t.error_code, t.error_message))
+        .collect();
+    collect(destination, mirror, answer.error_code, text, topics)
 }
 
 async fn source_topics(
