@@ -4,7 +4,7 @@
 
 pub mod keys;
 mod listeners;
-mod properties;
+pub mod properties;
 mod rules;
 
 use std::collections::BTreeMap;
