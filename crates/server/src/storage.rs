@@ -42,18 +42,27 @@ fn directories(config: &Config) -> Vec<PathBuf> {
 }
 
 /// Formats every directory of `config` for `cluster_id` (22 characters). A directory that is formatted already is an error unless `ignore_formatted`.
-pub fn format(config: &Config, cluster_id: &str, ignore_formatted: bool) -> Result<Vec<FormattedDir>, StartError> {
+pub fn format(
+    config: &Config,
+    cluster_id: &str,
+    ignore_formatted: bool,
+) -> Result<Vec<FormattedDir>, StartError> {
     let dirs = directories(config);
     if Uuid::from_str(cluster_id).is_err() {
-        let reason = format!("`{cluster_id}` is not a cluster id; take one from `tarn storage random-uuid`");
-        return Err(StartError::Format { path: dirs.into_iter().next().unwrap_or_default(), reason });
+        let reason =
+            format!("`{cluster_id}` is not a cluster id; take one from `tarn storage random-uuid`");
+        return Err(StartError::Format {
+            path: dirs.into_iter().next().unwrap_or_default(),
+            reason,
+        });
     }
     let mut present = Vec::new();
     for path in dirs {
         let meta = read(&path)?;
         if let Some(meta) = &meta {
             if !ignore_formatted {
-                let reason = "is formatted already; use --ignore-formatted to leave it as it is".to_owned();
+                let reason =
+                    "is formatted already; use --ignore-formatted to leave it as it is".to_owned();
                 return Err(StartError::Format { path, reason });
             }
             check_identity(&path, meta, cluster_id, config.node_id)?;
@@ -91,13 +100,21 @@ pub(crate) fn identity(config: &Config) -> Result<Identity, StartError> {
     for path in &dirs {
         match read(path)? {
             Some(meta) => {
-                check_identity(path, &meta, cluster_id.as_deref().unwrap_or(&meta.cluster_id), config.node_id)?;
+                check_identity(
+                    path,
+                    &meta,
+                    cluster_id.as_deref().unwrap_or(&meta.cluster_id),
+                    config.node_id,
+                )?;
                 cluster_id = Some(meta.cluster_id);
             }
             None if is_empty(path)? => unformatted.push(path.clone()),
             None => {
                 let reason = "has files but no meta.properties; format it with `tarn storage format`, or name another directory".to_owned();
-                return Err(StartError::Format { path: path.clone(), reason });
+                return Err(StartError::Format {
+                    path: path.clone(),
+                    reason,
+                });
             }
         }
     }
@@ -112,18 +129,35 @@ pub(crate) fn identity(config: &Config) -> Result<Identity, StartError> {
         .and_then(|meta| meta.directory_id)
         .and_then(|id| Uuid::from_str(&id).ok())
         .unwrap_or(Uuid::ZERO);
-    Ok(Identity { cluster_id: cluster_id.unwrap_or_default(), metadata_directory_id })
+    Ok(Identity {
+        cluster_id: cluster_id.unwrap_or_default(),
+        metadata_directory_id,
+    })
 }
 
-fn check_identity(path: &Path, meta: &MetaProperties, cluster_id: &str, node_id: i32) -> Result<(), StartError> {
+fn check_identity(
+    path: &Path,
+    meta: &MetaProperties,
+    cluster_id: &str,
+    node_id: i32,
+) -> Result<(), StartError> {
     if meta.cluster_id != cluster_id {
-        let reason = format!("belongs to cluster {}, not to {cluster_id}", meta.cluster_id);
-        return Err(StartError::Format { path: path.to_owned(), reason });
+        let reason = format!(
+            "belongs to cluster {}, not to {cluster_id}",
+            meta.cluster_id
+        );
+        return Err(StartError::Format {
+            path: path.to_owned(),
+            reason,
+        });
     }
     match meta.node_id {
         Some(found) if found != node_id => {
             let reason = format!("belongs to node {found}, but node.id is {node_id}");
-            Err(StartError::Format { path: path.to_owned(), reason })
+            Err(StartError::Format {
+                path: path.to_owned(),
+                reason,
+            })
         }
         _ => Ok(()),
     }
@@ -131,25 +165,36 @@ fn check_identity(path: &Path, meta: &MetaProperties, cluster_id: &str, node_id:
 
 fn read(path: &Path) -> Result<Option<MetaProperties>, StartError> {
     MetaProperties::read(path).map_err(|error| match error {
-        LogError::Corrupt { .. } => {
-            StartError::Corrupt { what: path.join("meta.properties").display().to_string(), reason: error.to_string() }
-        }
+        LogError::BadFile { .. } | LogError::Damaged { .. } => StartError::Corrupt {
+            what: path.join("meta.properties").display().to_string(),
+            reason: error.to_string(),
+        },
         error => unusable(path, &error),
     })
 }
 
 fn unusable(path: &Path, error: &LogError) -> StartError {
-    StartError::LogDir { path: path.to_owned(), reason: error.to_string() }
+    StartError::LogDir {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    }
 }
 
 /// No file in it but what a file system puts there itself.
 fn is_empty(path: &Path) -> Result<bool, StartError> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
-        Err(error) => return Err(StartError::LogDir { path: path.to_owned(), reason: error.to_string() }),
+        Err(error) => {
+            return Err(StartError::LogDir {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            });
+        }
         Ok(entries) => entries,
     };
-    let mut names = entries.filter_map(|entry| entry.ok()).map(|entry| entry.file_name());
+    let mut names = entries
+        .filter_map(|entry| entry.ok())
+        .map(|entry| entry.file_name());
     Ok(names.all(|name| name == "lost+found" || name == ".lock"))
 }
 
@@ -159,13 +204,31 @@ pub fn info(config: &Config) -> Vec<DirInfo> {
         .into_iter()
         .map(|path| match MetaProperties::read(&path) {
             Ok(Some(meta)) => {
-                let mut lines = vec![("version".to_owned(), "1".to_owned()), ("cluster.id".to_owned(), meta.cluster_id)];
-                lines.extend(meta.node_id.map(|id| ("node.id".to_owned(), id.to_string())));
+                let mut lines = vec![
+                    ("version".to_owned(), "1".to_owned()),
+                    ("cluster.id".to_owned(), meta.cluster_id),
+                ];
+                lines.extend(
+                    meta.node_id
+                        .map(|id| ("node.id".to_owned(), id.to_string())),
+                );
                 lines.extend(meta.directory_id.map(|id| ("directory.id".to_owned(), id)));
-                DirInfo { path, meta: Some(lines), problem: None }
+                DirInfo {
+                    path,
+                    meta: Some(lines),
+                    problem: None,
+                }
             }
-            Ok(None) => DirInfo { path, meta: None, problem: Some("is not formatted".to_owned()) },
-            Err(error) => DirInfo { path, meta: None, problem: Some(error.to_string()) },
+            Ok(None) => DirInfo {
+                path,
+                meta: None,
+                problem: Some("is not formatted".to_owned()),
+            },
+            Err(error) => DirInfo {
+                path,
+                meta: None,
+                problem: Some(error.to_string()),
+            },
         })
         .collect()
 }
