@@ -29,7 +29,13 @@ pub fn dump_log(partition_dir: &Path, extra: &[&str]) -> String {
     let mut files: Vec<String> = std::fs::read_dir(partition_dir)
         .unwrap_or_else(|e| panic!("{}: {e}", partition_dir.display()))
         .filter_map(|e| e.ok().map(|e| e.path()))
-        .filter(|p| p.extension().is_some_and(|e| ["log", "index", "timeindex", "txnindex", "snapshot"].iter().any(|x| e == *x)))
+        .filter(|p| {
+            p.extension().is_some_and(|e| {
+                ["log", "index", "timeindex", "txnindex", "snapshot"]
+                    .iter()
+                    .any(|x| e == *x)
+            })
+        })
         .map(|p| p.display().to_string())
         .collect();
     files.sort();
@@ -38,8 +44,18 @@ pub fn dump_log(partition_dir: &Path, extra: &[&str]) -> String {
     arguments.extend_from_slice(extra);
     let output = run("org.apache.kafka.tools.DumpLogSegments", &arguments);
     assert_eq!(output.code, 0, "DumpLogSegments {list}: {}", output.stderr);
-    for sign in ["Exception", "mismatch", "Non-secutive", "isvalid: false"] {
-        assert!(!output.stdout.contains(sign) && !output.stderr.contains(sign), "DumpLogSegments complains:\n{}\n{}", output.stdout, output.stderr);
+    for sign in [
+        "Exception",
+        "Mismatches in",
+        "isvalid: false",
+        "isValid: false",
+    ] {
+        assert!(
+            !output.stdout.contains(sign) && !output.stderr.contains(sign),
+            "DumpLogSegments complains:\n{}\n{}",
+            output.stdout,
+            output.stderr
+        );
     }
     output.stdout
 }
