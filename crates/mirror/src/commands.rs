@@ -10,8 +10,12 @@ mod plan;
 mod topics;
 mod wishes;
 
-pub use self::definition::{AlterOp, CreateMirror, alter_mirror, create_mirror, delete_mirror, set_cluster_id, synced_keys};
-pub use self::growth::{ConfigChanges, adopt_source_id, exclude_topic, grow_topic, set_stopped, sync_configs};
+pub use self::definition::{
+    AlterOp, CreateMirror, alter_mirror, create_mirror, delete_mirror, set_cluster_id, synced_keys,
+};
+pub use self::growth::{
+    ConfigChanges, adopt_source_id, exclude_topic, grow_topic, set_stopped, sync_configs,
+};
 pub use self::plan::{LEADER_EPOCH_MAX, NewTopic, Planner, bump_epochs};
 pub use self::topics::{AddTopic, AddTopics, SourceFacts, add_topics, fulfil_wanted};
 pub use self::wishes::{ChangeTopics, Wish, change_topics};
@@ -32,11 +36,17 @@ pub struct TopicResult {
 
 impl TopicResult {
     pub(crate) fn done(name: &Str) -> TopicResult {
-        TopicResult { name: name.clone(), error: None }
+        TopicResult {
+            name: name.clone(),
+            error: None,
+        }
     }
 
     pub(crate) fn refused(name: &Str, error: MirrorError) -> TopicResult {
-        TopicResult { name: name.clone(), error: Some(error) }
+        TopicResult {
+            name: name.clone(),
+            error: Some(error),
+        }
     }
 }
 
@@ -51,5 +61,12 @@ pub struct Decision {
 
 /// Names of topics a mirror never touches: they belong to this cluster.
 pub fn is_internal(topic: &str) -> bool {
-    matches!(topic, "__consumer_offsets" | "__transaction_state" | "__share_group_state" | "__mirror_state" | "__cluster_metadata")
+    matches!(
+        topic,
+        "__consumer_offsets"
+            | "__transaction_state"
+            | "__share_group_state"
+            | "__mirror_state"
+            | "__cluster_metadata"
+    )
 }

@@ -39,15 +39,22 @@ pub fn definition(key: &str) -> Option<&'static ConfigDef> {
 
 /// The canonical spelling of a key: the one it is stored under. Unknown keys come back as they are.
 pub fn canonical(key: &str) -> &str {
-    ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name)
+    ALIASES
+        .iter()
+        .find(|(alias, _)| *alias == key)
+        .map_or(key, |(_, name)| name)
 }
 
 /// Checks one key and value of a create or alter. Gives the canonical key.
 pub fn validate(key: &str, value: &str) -> Result<&'static str, MirrorError> {
     let Some(def) = definition(key) else {
-        return Err(MirrorError::InvalidConfig(format!("Unknown mirror configuration: {key}")));
+        return Err(MirrorError::InvalidConfig(format!(
+            "Unknown mirror configuration: {key}"
+        )));
     };
-    let parsed = def.parse(value).map_err(|e| MirrorError::InvalidConfig(e.to_string()))?;
+    let parsed = def
+        .parse(value)
+        .map_err(|e| MirrorError::InvalidConfig(e.to_string()))?;
     if def.name == "security.protocol" && parsed != ConfigValue::Text("PLAINTEXT".into()) {
         return Err(MirrorError::InvalidConfig(format!(
             "security.protocol={value} is not supported: this version reaches a source over PLAINTEXT only"
@@ -59,7 +66,9 @@ pub fn validate(key: &str, value: &str) -> Result<&'static str, MirrorError> {
 /// Whether a change of this (canonical) key needs new connections. Everything else applies in place.
 pub fn reconnects(key: &str) -> bool {
     key == BOOTSTRAP_SERVERS
-        || ["security.", "sasl.", "ssl.", "socket.", "mirror.socket."].iter().any(|p| key.starts_with(p))
+        || ["security.", "sasl.", "ssl.", "socket.", "mirror.socket."]
+            .iter()
+            .any(|p| key.starts_with(p))
         || matches!(key, "request.timeout.ms" | "connections.max.idle.ms")
 }
 
@@ -82,15 +91,28 @@ pub struct MirrorConfig {
 
 impl MirrorConfig {
     /// From stored keys and values.
-    pub fn new<K: AsRef<str>, V: Into<String>>(stored: impl IntoIterator<Item = (K, V)>) -> MirrorConfig {
-        let values = stored.into_iter().map(|(k, v)| (canonical(k.as_ref()).to_owned(), v.into())).collect();
-        MirrorConfig { values, defaults: BTreeMap::new() }
+    pub fn new<K: AsRef<str>, V: Into<String>>(
+        stored: impl IntoIterator<Item = (K, V)>,
+    ) -> MirrorConfig {
+        let values = stored
+            .into_iter()
+            .map(|(k, v)| (canonical(k.as_ref()).to_owned(), v.into()))
+            .collect();
+        MirrorConfig {
+            values,
+            defaults: BTreeMap::new(),
+        }
     }
 
     /// The definition of a mirror in the image, over the broker's defaults; empty if there is no such mirror.
     pub fn of(image: &Image, mirror: &str, broker: &BrokerSettings) -> MirrorConfig {
         let stored = image.mirror(mirror);
-        let mut config = MirrorConfig::new(stored.iter().flat_map(|c| c.iter()).map(|(k, v)| (k.as_str(), v.as_str())));
+        let mut config = MirrorConfig::new(
+            stored
+                .iter()
+                .flat_map(|c| c.iter())
+                .map(|(k, v)| (k.as_str(), v.as_str())),
+        );
         config.defaults = broker.defaults.clone();
         config
     }
@@ -112,7 +134,8 @@ impl MirrorConfig {
 
     /// Sets a value (used by decisions to look at the outcome before writing it).
     pub fn set(&mut self, key: &str, value: &str) {
-        self.values.insert(canonical(key).to_owned(), value.to_owned());
+        self.values
+            .insert(canonical(key).to_owned(), value.to_owned());
     }
 
     /// Removes a key.
@@ -129,7 +152,9 @@ impl MirrorConfig {
         let def = definition(key)?;
         let parse = |raw: &str| def.parse(raw).ok();
         let written = self.get(key).and_then(parse);
-        written.or_else(|| self.defaults.get(def.name).and_then(|raw| parse(raw))).or_else(|| def.default.and_then(parse))
+        written
+            .or_else(|| self.defaults.get(def.name).and_then(|raw| parse(raw)))
+            .or_else(|| def.default.and_then(parse))
     }
 
     fn integer(&self, key: &str) -> Option<i64> {
@@ -137,7 +162,9 @@ impl MirrorConfig {
     }
 
     fn int32(&self, key: &str, otherwise: i32) -> i32 {
-        self.integer(key).and_then(|v| i32::try_from(v).ok()).unwrap_or(otherwise)
+        self.integer(key)
+            .and_then(|v| i32::try_from(v).ok())
+            .unwrap_or(otherwise)
     }
 
     fn flag(&self, key: &str) -> bool {
@@ -160,12 +187,17 @@ impl MirrorConfig {
 
     /// `bootstrap.servers`; empty when missing.
     pub fn bootstrap_servers(&self) -> Vec<Str> {
-        split_list(self.get(BOOTSTRAP_SERVERS).unwrap_or_default()).into_iter().map(Str::from).collect()
+        split_list(self.get(BOOTSTRAP_SERVERS).unwrap_or_default())
+            .into_iter()
+            .map(Str::from)
+            .collect()
     }
 
     /// The stored source cluster id; `None` until it is known.
     pub fn source_cluster_id(&self) -> Option<Str> {
-        self.get(SOURCE_CLUSTER_ID).filter(|id| !id.is_empty()).map(Str::from)
+        self.get(SOURCE_CLUSTER_ID)
+            .filter(|id| !id.is_empty())
+            .map(Str::from)
     }
 
     /// `mirror.source.topic.deletion.policy`.
@@ -188,17 +220,22 @@ impl MirrorConfig {
 
     /// `mirror.lme.lookup.timeout.ms`.
     pub fn lookup_timeout_ms(&self) -> i64 {
-        self.integer("mirror.lme.lookup.timeout.ms").unwrap_or(60_000)
+        self.integer("mirror.lme.lookup.timeout.ms")
+            .unwrap_or(60_000)
     }
 
     /// `mirror.metadata.refresh.interval.ms` of this mirror, or the broker's.
     pub fn refresh_interval_ms(&self, broker: &BrokerSettings) -> i64 {
-        self.integer("mirror.metadata.refresh.interval.ms").unwrap_or(broker.refresh_interval_ms)
+        self.integer("mirror.metadata.refresh.interval.ms")
+            .unwrap_or(broker.refresh_interval_ms)
     }
 
     /// Topics that join by themselves: include minus exclude. Include is empty by default.
     pub fn topic_patterns(&self) -> Result<(Patterns, Patterns), PatternError> {
-        Ok((Patterns::new(&self.list(TOPICS_INCLUDE))?, Patterns::new(&self.list(TOPICS_EXCLUDE))?))
+        Ok((
+            Patterns::new(&self.list(TOPICS_INCLUDE))?,
+            Patterns::new(&self.list(TOPICS_EXCLUDE))?,
+        ))
     }
 
     /// Topic configs that are not synchronised.
@@ -218,8 +255,12 @@ impl MirrorConfig {
             connection: ConnectionSettings {
                 bootstrap_servers: self.bootstrap_servers(),
                 request_timeout_ms: self.int32("request.timeout.ms", 30_000),
-                connect_timeout_ms: self.integer("socket.connection.setup.timeout.ms").unwrap_or(10_000),
-                connect_timeout_ms_max: self.integer("socket.connection.setup.timeout.max.ms").unwrap_or(30_000),
+                connect_timeout_ms: self
+                    .integer("socket.connection.setup.timeout.ms")
+                    .unwrap_or(10_000),
+                connect_timeout_ms_max: self
+                    .integer("socket.connection.setup.timeout.max.ms")
+                    .unwrap_or(30_000),
                 idle_ms_max: self.integer("connections.max.idle.ms").unwrap_or(600_000),
                 socket_timeout_ms: self.int32("mirror.socket.timeout.ms", 30_000),
                 // The table shows the prototype's default; a fixed size is applied only if somebody asked for one.
@@ -237,7 +278,9 @@ impl MirrorConfig {
                 backoff_ms: self.integer("mirror.fetch.backoff.ms").unwrap_or(1_000),
                 isolation,
                 fetchers: broker.fetchers.max(1),
-                disconnect_fail_after_ms: self.integer("mirror.disconnect.fail.after.ms").filter(|ms| *ms > 0),
+                disconnect_fail_after_ms: self
+                    .integer("mirror.disconnect.fail.after.ms")
+                    .filter(|ms| *ms > 0),
             },
         }
     }
@@ -260,20 +303,31 @@ pub struct DescribedKey {
 
 /// DescribeConfigs of a mirror: the keys asked for (any spelling; unknown ones are left out), or all. `show_sensitive` is the broker switch
 /// `mirror.describe.configs.sensitive.values`.
-pub fn describe(config: &MirrorConfig, asked: Option<&[Str]>, show_sensitive: bool) -> Vec<DescribedKey> {
+pub fn describe(
+    config: &MirrorConfig,
+    asked: Option<&[Str]>,
+    show_sensitive: bool,
+) -> Vec<DescribedKey> {
     let one = |name: &str, def: &'static ConfigDef| {
         let written = config.get(def.name);
         let hidden = def.sensitive && !show_sensitive;
         DescribedKey {
             name: name.to_owned(),
-            value: if hidden { None } else { written.or(def.default).map(str::to_owned) },
+            value: if hidden {
+                None
+            } else {
+                written.or(def.default).map(str::to_owned)
+            },
             is_set: written.is_some(),
             sensitive: hidden,
             definition: def,
         }
     };
     match asked {
-        Some(names) => names.iter().filter_map(|n| definition(n).map(|d| one(n, d))).collect(),
+        Some(names) => names
+            .iter()
+            .filter_map(|n| definition(n).map(|d| one(n, d)))
+            .collect(),
         None => KEYS.iter().map(|d| one(d.name, d)).collect(),
     }
 }

@@ -20,22 +20,35 @@ pub struct StopPoint {
 /// an earlier failover, so only what is on record counts, and nothing if the log was (or may have been) cut below it.
 pub fn decide(before: &PartitionRecord, latest_epoch: Option<i32>, log_end: i64) -> StopPoint {
     if !before.needs_preparation() && before.state != MirrorState::UleRecovery {
-        return StopPoint { last_mirror_epoch: latest_epoch, last_mirror_offset: Some(log_end) };
+        return StopPoint {
+            last_mirror_epoch: latest_epoch,
+            last_mirror_offset: Some(log_end),
+        };
     }
     if before.state == MirrorState::UleRecovery {
         // Everything in the log came from the source; what diverged is found by the next preparation's epoch comparison.
         let end = before.truncate_to.map_or(log_end, |cut| cut.min(log_end));
-        return StopPoint { last_mirror_epoch: latest_epoch, last_mirror_offset: Some(end) };
+        return StopPoint {
+            last_mirror_epoch: latest_epoch,
+            last_mirror_offset: Some(end),
+        };
     }
     let cut_below = match (before.truncate_to, before.last_mirror_offset) {
         (Some(cut), Some(known)) => cut < known,
         (Some(_), None) => true,
         (None, _) => false,
     };
-    if cut_below || before.last_mirror_offset.is_some_and(|known| known > log_end) {
+    if cut_below
+        || before
+            .last_mirror_offset
+            .is_some_and(|known| known > log_end)
+    {
         return StopPoint::default();
     }
-    StopPoint { last_mirror_epoch: before.last_mirror_epoch, last_mirror_offset: before.last_mirror_offset }
+    StopPoint {
+        last_mirror_epoch: before.last_mirror_epoch,
+        last_mirror_offset: before.last_mirror_offset,
+    }
 }
 
 #[cfg(test)]
@@ -43,25 +56,53 @@ mod tests {
     use super::*;
 
     fn record(state: MirrorState) -> PartitionRecord {
-        PartitionRecord { state, ..Default::default() }
+        PartitionRecord {
+            state,
+            ..Default::default()
+        }
     }
 
     #[test]
     fn a_mirroring_partition_stops_at_its_log_end() {
         for state in [MirrorState::Mirroring, MirrorState::EpochFencing] {
-            assert_eq!(decide(&record(state), Some(4), 100), StopPoint { last_mirror_epoch: Some(4), last_mirror_offset: Some(100) });
+            assert_eq!(
+                decide(&record(state), Some(4), 100),
+                StopPoint {
+                    last_mirror_epoch: Some(4),
+                    last_mirror_offset: Some(100)
+                }
+            );
         }
-        let failed = PartitionRecord { previous: MirrorState::Mirroring, ..record(MirrorState::Failed) };
+        let failed = PartitionRecord {
+            previous: MirrorState::Mirroring,
+            ..record(MirrorState::Failed)
+        };
         assert_eq!(decide(&failed, Some(4), 100).last_mirror_epoch, Some(4));
-        let paused = PartitionRecord { previous: MirrorState::Mirroring, ..record(MirrorState::Paused) };
+        let paused = PartitionRecord {
+            previous: MirrorState::Mirroring,
+            ..record(MirrorState::Paused)
+        };
         assert_eq!(decide(&paused, Some(4), 100).last_mirror_offset, Some(100));
     }
 
     #[test]
     fn a_preparing_partition_keeps_the_point_on_record_never_a_local_epoch() {
-        let known = PartitionRecord { last_mirror_epoch: Some(2), last_mirror_offset: Some(50), ..record(MirrorState::Preparing) };
-        assert_eq!(decide(&known, Some(12), 100), StopPoint { last_mirror_epoch: Some(2), last_mirror_offset: Some(50) });
-        assert_eq!(decide(&record(MirrorState::Preparing), Some(12), 100), StopPoint::default());
+        let known = PartitionRecord {
+            last_mirror_epoch: Some(2),
+            last_mirror_offset: Some(50),
+            ..record(MirrorState::Preparing)
+        };
+        assert_eq!(
+            decide(&known, Some(12), 100),
+            StopPoint {
+                last_mirror_epoch: Some(2),
+                last_mirror_offset: Some(50)
+            }
+        );
+        assert_eq!(
+            decide(&record(MirrorState::Preparing), Some(12), 100),
+            StopPoint::default()
+        );
     }
 
     #[test]
@@ -73,7 +114,10 @@ mod tests {
             ..record(MirrorState::Preparing)
         };
         assert_eq!(decide(&cut, Some(1), 100), StopPoint::default());
-        let above = PartitionRecord { truncate_to: Some(50), ..cut };
+        let above = PartitionRecord {
+            truncate_to: Some(50),
+            ..cut
+        };
         assert_eq!(decide(&above, Some(1), 100).last_mirror_epoch, Some(2));
     }
 }

@@ -43,7 +43,10 @@ pub(super) fn config_record(mirror: &str, key: &str, value: Option<&str>) -> Rec
 }
 
 /// The part of create that needs no source: name, duplicates, keys. Gives the definition as it would be stored.
-pub(crate) fn check_create(image: &Image, request: &CreateMirror) -> Result<MirrorConfig, MirrorError> {
+pub(crate) fn check_create(
+    image: &Image,
+    request: &CreateMirror,
+) -> Result<MirrorConfig, MirrorError> {
     validate_mirror_name(&request.name)?;
     if members::mirror_exists(image, &request.name) {
         return Err(MirrorError::AlreadyExists(request.name.to_string()));
@@ -55,7 +58,10 @@ pub(crate) fn check_create(image: &Image, request: &CreateMirror) -> Result<Mirr
         definition.set(canonical, value);
     }
     if definition.get(BOOTSTRAP_SERVERS).is_none() {
-        return Err(MirrorError::InvalidRequest(format!("Missing required config {BOOTSTRAP_SERVERS} for mirror '{}'", request.name)));
+        return Err(MirrorError::InvalidRequest(format!(
+            "Missing required config {BOOTSTRAP_SERVERS} for mirror '{}'",
+            request.name
+        )));
     }
     Ok(definition)
 }
@@ -65,9 +71,15 @@ pub fn create_mirror(image: &Image, request: &CreateMirror) -> Result<Vec<Record
     let mut definition = check_create(image, request)?;
     if let Some(found) = &request.found_cluster_id {
         if *found == request.own_cluster_id {
-            return Err(MirrorError::InvalidRequest(format!("The source of mirror '{}' is this very cluster ({found})", request.name)));
+            return Err(MirrorError::InvalidRequest(format!(
+                "The source of mirror '{}' is this very cluster ({found})",
+                request.name
+            )));
         }
-        if let Some(given) = definition.source_cluster_id().filter(|given| given != found) {
+        if let Some(given) = definition
+            .source_cluster_id()
+            .filter(|given| given != found)
+        {
             return Err(MirrorError::InvalidConfig(format!(
                 "{SOURCE_CLUSTER_ID} is {given}, but the cluster at {} has the id {found}",
                 definition.get(BOOTSTRAP_SERVERS).unwrap_or_default()
@@ -78,9 +90,17 @@ pub fn create_mirror(image: &Image, request: &CreateMirror) -> Result<Vec<Record
     let mut records = Vec::new();
     // Written at the first mirror and not before: until then a stock controller can read this log.
     if image.feature(FEATURE) == 0 {
-        records.push(Record::FeatureLevel(FeatureLevelRecord { name: Str::from(FEATURE), feature_level: 1, ..Default::default() }));
+        records.push(Record::FeatureLevel(FeatureLevelRecord {
+            name: Str::from(FEATURE),
+            feature_level: 1,
+            ..Default::default()
+        }));
     }
-    records.extend(definition.iter().map(|(key, value)| config_record(&request.name, key, Some(value))));
+    records.extend(
+        definition
+            .iter()
+            .map(|(key, value)| config_record(&request.name, key, Some(value))),
+    );
     Ok(records)
 }
 
@@ -98,7 +118,11 @@ pub enum AlterOp {
 }
 
 /// Changes the definition. Gives the changed keys with their new values under their canonical spelling, `None` = deleted.
-pub fn alter_mirror(image: &Image, mirror: &str, ops: &[(Str, AlterOp)]) -> Result<Vec<(Str, Option<Str>)>, MirrorError> {
+pub fn alter_mirror(
+    image: &Image,
+    mirror: &str,
+    ops: &[(Str, AlterOp)],
+) -> Result<Vec<(Str, Option<Str>)>, MirrorError> {
     let Some(stored) = image.mirror(mirror).filter(|c| !c.is_empty()) else {
         return Err(MirrorError::UnknownMirror(mirror.to_owned()));
     };
@@ -106,14 +130,24 @@ pub fn alter_mirror(image: &Image, mirror: &str, ops: &[(Str, AlterOp)]) -> Resu
     let mut changes: BTreeMap<&'static str, Option<String>> = BTreeMap::new();
     for (key, op) in ops {
         let Some(def) = config::definition(key) else {
-            return Err(MirrorError::InvalidConfig(format!("Unknown mirror configuration: {key}")));
+            return Err(MirrorError::InvalidConfig(format!(
+                "Unknown mirror configuration: {key}"
+            )));
         };
-        let current = || before.get(def.name).or(def.default).unwrap_or_default().to_owned();
+        let current = || {
+            before
+                .get(def.name)
+                .or(def.default)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let value = match op {
             AlterOp::Set(value) => Some(value.to_string()),
             AlterOp::Delete => None,
             AlterOp::Append(_) | AlterOp::Subtract(_) if def.kind != ConfigType::List => {
-                return Err(MirrorError::InvalidConfig(format!("{key} is not a list: use SET or DELETE")));
+                return Err(MirrorError::InvalidConfig(format!(
+                    "{key} is not a list: use SET or DELETE"
+                )));
             }
             AlterOp::Append(value) => Some(merged(&current(), &split_list(value), &[])),
             AlterOp::Subtract(value) => Some(merged(&current(), &[], &split_list(value))),
@@ -124,25 +158,39 @@ pub fn alter_mirror(image: &Image, mirror: &str, ops: &[(Str, AlterOp)]) -> Resu
         check_immutable(&before, def.name, value.as_deref())?;
         changes.insert(def.name, value);
     }
-    Ok(changes.into_iter().map(|(k, v)| (Str::from(k), v.map(Str::from))).collect())
+    Ok(changes
+        .into_iter()
+        .map(|(k, v)| (Str::from(k), v.map(Str::from)))
+        .collect())
 }
 
-fn check_immutable(before: &MirrorConfig, key: &str, value: Option<&str>) -> Result<(), MirrorError> {
+fn check_immutable(
+    before: &MirrorConfig,
+    key: &str,
+    value: Option<&str>,
+) -> Result<(), MirrorError> {
     if key == BOOTSTRAP_SERVERS && value.is_none() {
-        return Err(MirrorError::InvalidConfig(format!("{BOOTSTRAP_SERVERS} cannot be deleted, delete the mirror instead")));
+        return Err(MirrorError::InvalidConfig(format!(
+            "{BOOTSTRAP_SERVERS} cannot be deleted, delete the mirror instead"
+        )));
     }
     if key == SOURCE_CLUSTER_ID
         && let Some(known) = before.source_cluster_id()
         && value != Some(known.as_str())
     {
-        return Err(MirrorError::InvalidConfig(format!("{SOURCE_CLUSTER_ID} is {known} and cannot be changed, make a new mirror for another cluster")));
+        return Err(MirrorError::InvalidConfig(format!(
+            "{SOURCE_CLUSTER_ID} is {known} and cannot be changed, make a new mirror for another cluster"
+        )));
     }
     Ok(())
 }
 
 /// A list value with entries added (once) and taken away.
 pub(super) fn merged(current: &str, add: &[String], remove: &[String]) -> String {
-    let mut list: Vec<String> = split_list(current).into_iter().filter(|e| !remove.contains(e)).collect();
+    let mut list: Vec<String> = split_list(current)
+        .into_iter()
+        .filter(|e| !remove.contains(e))
+        .collect();
     for entry in add {
         if !list.contains(entry) {
             list.push(entry.clone());
@@ -152,7 +200,11 @@ pub(super) fn merged(current: &str, add: &[String], remove: &[String]) -> String
 }
 
 /// Fills in the source's cluster id at the first contact of a mirror that was created without one. Never replaces a known one.
-pub fn set_cluster_id(image: &Image, mirror: &str, found: &str) -> Result<Vec<Record>, MirrorError> {
+pub fn set_cluster_id(
+    image: &Image,
+    mirror: &str,
+    found: &str,
+) -> Result<Vec<Record>, MirrorError> {
     let Some(stored) = image.mirror(mirror).filter(|c| !c.is_empty()) else {
         return Err(MirrorError::UnknownMirror(mirror.to_owned()));
     };
@@ -170,7 +222,10 @@ pub fn delete_mirror(image: &Image, mirror: &str) -> Result<Vec<Record>, MirrorE
     let mut records = Vec::new();
     for (topic, member) in image.members_of(mirror) {
         if member.desired != DesiredState::Stopped {
-            return Err(MirrorError::NotEmpty { mirror: mirror.to_owned(), topic: topic.to_string() });
+            return Err(MirrorError::NotEmpty {
+                mirror: mirror.to_owned(),
+                topic: topic.to_string(),
+            });
         }
         if !member.stopped && image.topic_by_id(&member.topic_id).is_some() {
             return Err(MirrorError::InvalidStates(format!(
@@ -186,7 +241,11 @@ pub fn delete_mirror(image: &Image, mirror: &str) -> Result<Vec<Record>, MirrorE
 /// Topic configs this mirror has set on a topic.
 pub fn synced_keys(image: &Image, mirror: &str, topic: &str) -> Vec<String> {
     let key = synced_key(topic);
-    image.mirror(mirror).and_then(|c| c.get(key.as_str())).map(|list| split_list(list)).unwrap_or_default()
+    image
+        .mirror(mirror)
+        .and_then(|c| c.get(key.as_str()))
+        .map(|list| split_list(list))
+        .unwrap_or_default()
 }
 
 pub(super) fn synced_key(topic: &str) -> String {

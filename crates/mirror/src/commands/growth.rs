@@ -15,17 +15,29 @@ use crate::dialect::MirrorError;
 pub fn set_stopped(image: &Image, topic: &str, topic_id: Uuid, change_offset: i64) -> Vec<Record> {
     image
         .membership(topic)
-        .filter(|m| m.topic_id == topic_id && m.change_offset == change_offset && m.desired == DesiredState::Stopped && !m.stopped)
+        .filter(|m| {
+            m.topic_id == topic_id
+                && m.change_offset == change_offset
+                && m.desired == DesiredState::Stopped
+                && !m.stopped
+        })
         .map(|m| members::stopped(m))
         .into_iter()
         .collect()
 }
 
 /// Grows a mirrored topic to the source's partition count. Only while it is wished to be mirrored.
-pub fn grow_topic(image: &Image, planner: &dyn Planner, mirror: &str, topic: &str, topic_id: Uuid, partitions: i32) -> Result<Vec<Record>, MirrorError> {
-    let active = image
-        .membership(topic)
-        .is_some_and(|m| m.mirror == *mirror && m.topic_id == topic_id && m.desired == DesiredState::Mirroring);
+pub fn grow_topic(
+    image: &Image,
+    planner: &dyn Planner,
+    mirror: &str,
+    topic: &str,
+    topic_id: Uuid,
+    partitions: i32,
+) -> Result<Vec<Record>, MirrorError> {
+    let active = image.membership(topic).is_some_and(|m| {
+        m.mirror == *mirror && m.topic_id == topic_id && m.desired == DesiredState::Mirroring
+    });
     let here = image.topic(topic).map_or(0, |t| t.partition_count());
     if !active || here == 0 || here >= partitions {
         return Ok(Vec::new());
@@ -34,10 +46,20 @@ pub fn grow_topic(image: &Image, planner: &dyn Planner, mirror: &str, topic: &st
 }
 
 /// Remembers the id a source has given to a topic that had none when it was added.
-pub fn adopt_source_id(image: &Image, mirror: &str, topic: &str, source_topic_id: Uuid) -> Vec<Record> {
+pub fn adopt_source_id(
+    image: &Image,
+    mirror: &str,
+    topic: &str,
+    source_topic_id: Uuid,
+) -> Vec<Record> {
     image
         .membership(topic)
-        .filter(|m| m.mirror == *mirror && m.source_topic_id.is_zero() && !m.is_wanted() && m.desired != DesiredState::Stopped)
+        .filter(|m| {
+            m.mirror == *mirror
+                && m.source_topic_id.is_zero()
+                && !m.is_wanted()
+                && m.desired != DesiredState::Stopped
+        })
         .map(|m| members::with_source_id(m, source_topic_id))
         .into_iter()
         .collect()
@@ -55,7 +77,9 @@ pub struct ConfigChanges {
 /// Sets what is missing or different, and takes back keys this mirror set earlier that vanished at the source. Keys set by others stay.
 pub fn sync_configs(image: &Image, mirror: &str, changes: &ConfigChanges) -> Vec<Record> {
     let topic = &changes.topic;
-    let active = image.membership(topic).is_some_and(|m| m.mirror == *mirror && m.desired == DesiredState::Mirroring && !m.is_wanted());
+    let active = image.membership(topic).is_some_and(|m| {
+        m.mirror == *mirror && m.desired == DesiredState::Mirroring && !m.is_wanted()
+    });
     if !active {
         return Vec::new();
     }
@@ -88,15 +112,23 @@ pub fn sync_configs(image: &Image, mirror: &str, changes: &ConfigChanges) -> Vec
     sorted_before.sort();
     if now != sorted_before {
         let list = now.join(",");
-        records.push(config_record(mirror, &synced_key(topic), (!now.is_empty()).then_some(list.as_str())));
+        records.push(config_record(
+            mirror,
+            &synced_key(topic),
+            (!now.is_empty()).then_some(list.as_str()),
+        ));
     }
     records
 }
 
 /// A mirror topic was deleted here by an operator: pattern discovery must not bring it back.
 pub fn exclude_topic(image: &Image, mirror: &str, topic: &str) -> Vec<Record> {
-    let Some(stored) = image.mirror(mirror) else { return Vec::new() };
-    let default = definition(TOPICS_EXCLUDE).and_then(|d| d.default).unwrap_or_default();
+    let Some(stored) = image.mirror(mirror) else {
+        return Vec::new();
+    };
+    let default = definition(TOPICS_EXCLUDE)
+        .and_then(|d| d.default)
+        .unwrap_or_default();
     let before = stored.get(TOPICS_EXCLUDE).map_or(default, |v| v.as_str());
     let after = merged(before, &[topic.to_owned()], &[]);
     if split_list(before) == split_list(&after) {

@@ -8,7 +8,13 @@ use tarn_wire::{Str, Uuid};
 const OWN_OFFSET: i64 = -1;
 
 /// A new or changed wish: always a new change offset, so that leaders see an operator's repeated request too.
-pub(super) fn wish(topic: &Str, topic_id: Uuid, mirror: &Str, desired: DesiredState, source_topic_id: Uuid) -> Record {
+pub(super) fn wish(
+    topic: &Str,
+    topic_id: Uuid,
+    mirror: &Str,
+    desired: DesiredState,
+    source_topic_id: Uuid,
+) -> Record {
     Record::MirrorMembership(MirrorMembershipRecord {
         topic_id,
         topic_name: topic.clone(),
@@ -23,17 +29,26 @@ pub(super) fn wish(topic: &Str, topic_id: Uuid, mirror: &Str, desired: DesiredSt
 
 /// The same membership with the "all partitions are STOPPED" mark; not a new wish.
 pub(super) fn stopped(member: &Membership) -> Record {
-    Record::MirrorMembership(MirrorMembershipRecord { stopped: true, ..unchanged(member) })
+    Record::MirrorMembership(MirrorMembershipRecord {
+        stopped: true,
+        ..unchanged(member)
+    })
 }
 
 /// The same membership with the source's topic id; not a new wish.
 pub(super) fn with_source_id(member: &Membership, source_topic_id: Uuid) -> Record {
-    Record::MirrorMembership(MirrorMembershipRecord { source_topic_id, ..unchanged(member) })
+    Record::MirrorMembership(MirrorMembershipRecord {
+        source_topic_id,
+        ..unchanged(member)
+    })
 }
 
 /// Ends a membership.
 pub(super) fn cleared(member: &Membership) -> Record {
-    Record::MirrorMembership(MirrorMembershipRecord { mirror_name: None, ..unchanged(member) })
+    Record::MirrorMembership(MirrorMembershipRecord {
+        mirror_name: None,
+        ..unchanged(member)
+    })
 }
 
 fn unchanged(member: &Membership) -> MirrorMembershipRecord {
@@ -51,5 +66,7 @@ fn unchanged(member: &Membership) -> MirrorMembershipRecord {
 
 /// Whether a mirror of this name exists.
 pub(super) fn mirror_exists(image: &Image, mirror: &str) -> bool {
-    image.mirror(mirror).is_some_and(|configs| !configs.is_empty())
+    image
+        .mirror(mirror)
+        .is_some_and(|configs| !configs.is_empty())
 }

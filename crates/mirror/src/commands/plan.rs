@@ -29,7 +29,8 @@ pub trait Planner {
     /// Records that create the topic.
     fn create_topic(&self, image: &Image, topic: NewTopic<'_>) -> Result<Vec<Record>, MirrorError>;
     /// Records that grow the topic to `partitions` in all.
-    fn grow(&self, image: &Image, topic: &str, partitions: i32) -> Result<Vec<Record>, MirrorError>;
+    fn grow(&self, image: &Image, topic: &str, partitions: i32)
+    -> Result<Vec<Record>, MirrorError>;
 }
 
 /// Raises leader epochs: each partition whose epoch is not above `min_epoch` gets `min_epoch + 1` and keeps its leader. Others, and
@@ -37,7 +38,9 @@ pub trait Planner {
 pub fn bump_epochs(image: &Image, wanted: &[(Uuid, i32, i32)]) -> Vec<Record> {
     let mut records = Vec::new();
     for (topic_id, partition, min_epoch) in wanted {
-        let Some(current) = image.partition_by_id(topic_id, *partition) else { continue };
+        let Some(current) = image.partition_by_id(topic_id, *partition) else {
+            continue;
+        };
         if current.leader_epoch > *min_epoch || *min_epoch >= LEADER_EPOCH_MAX {
             continue;
         }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tarn_metadata::config::split_list;
-use tarn_metadata::{DesiredState, Image, Membership, Record, TopicImage, check_topic_name, collision_key};
+use tarn_metadata::{
+    DesiredState, Image, Membership, Record, TopicImage, check_topic_name, collision_key,
+};
 use tarn_wire::{Str, Uuid};
 
 use super::definition::{config_record, merged};
@@ -85,7 +87,10 @@ pub fn add_topics(
         let result = match &topic.refused {
             Some(error) => Err(error.clone()),
             None if exclude.as_ref().is_some_and(|e| e.matches(&topic.name)) => {
-                Err(MirrorError::InvalidRequest(format!("Topic '{}' is matched by {TOPICS_EXCLUDE}", topic.name)))
+                Err(MirrorError::InvalidRequest(format!(
+                    "Topic '{}' is matched by {TOPICS_EXCLUDE}",
+                    topic.name
+                )))
             }
             None => add_one(image, planner, request, &stored, topic, &mut claimed),
         };
@@ -94,7 +99,9 @@ pub fn add_topics(
                 decision.records.extend(records);
                 decision.topics.push(TopicResult::done(&topic.name));
             }
-            Err(error) => decision.topics.push(TopicResult::refused(&topic.name, error)),
+            Err(error) => decision
+                .topics
+                .push(TopicResult::refused(&topic.name, error)),
         }
     }
     if !request.exclude.is_empty() {
@@ -105,11 +112,20 @@ pub fn add_topics(
 
 fn stored_config(image: &Image, mirror: &str) -> MirrorConfig {
     let stored = image.mirror(mirror);
-    MirrorConfig::new(stored.iter().flat_map(|c| c.iter()).map(|(k, v)| (k.as_str(), v.as_str())))
+    MirrorConfig::new(
+        stored
+            .iter()
+            .flat_map(|c| c.iter())
+            .map(|(k, v)| (k.as_str(), v.as_str())),
+    )
 }
 
 /// Merges patterns into the definition (late form). Gives the exclude patterns that named topics must not match.
-fn merge_patterns(stored: &MirrorConfig, request: &AddTopics, records: &mut Vec<Record>) -> Result<Option<Patterns>, MirrorError> {
+fn merge_patterns(
+    stored: &MirrorConfig,
+    request: &AddTopics,
+    records: &mut Vec<Record>,
+) -> Result<Option<Patterns>, MirrorError> {
     let strings = |list: &[Str]| list.iter().map(|s| s.to_string()).collect::<Vec<_>>();
     let mut include = strings(&request.include);
     if request.store_names && include.is_empty() {
@@ -124,11 +140,16 @@ fn merge_patterns(stored: &MirrorConfig, request: &AddTopics, records: &mut Vec<
     Patterns::new(&exclude).map_err(bad)?;
     // What is in force, defaults included: writing a list must not lose the default exclusion (A7).
     let in_force = |key: &str| {
-        let default = crate::config::definition(key).and_then(|d| d.default).unwrap_or_default();
+        let default = crate::config::definition(key)
+            .and_then(|d| d.default)
+            .unwrap_or_default();
         stored.get(key).unwrap_or(default).to_owned()
     };
     let mut new_exclude = String::new();
-    for (key, add, remove) in [(TOPICS_INCLUDE, &include, &exclude), (TOPICS_EXCLUDE, &exclude, &include)] {
+    for (key, add, remove) in [
+        (TOPICS_INCLUDE, &include, &exclude),
+        (TOPICS_EXCLUDE, &exclude, &include),
+    ] {
         let before = in_force(key);
         let after = merged(&before, add, remove);
         if split_list(&before) != split_list(&after) {
@@ -138,15 +159,28 @@ fn merge_patterns(stored: &MirrorConfig, request: &AddTopics, records: &mut Vec<
             new_exclude = after;
         }
     }
-    Patterns::new(&split_list(&new_exclude)).map(Some).map_err(bad)
+    Patterns::new(&split_list(&new_exclude))
+        .map(Some)
+        .map_err(bad)
 }
 
 /// Active members that a new exclusion matches are failed over.
-fn stop_excluded(image: &Image, request: &AddTopics, records: &mut Vec<Record>) -> Result<(), MirrorError> {
-    let exclude = Patterns::new(&request.exclude).map_err(|e| MirrorError::InvalidRequest(e.to_string()))?;
+fn stop_excluded(
+    image: &Image,
+    request: &AddTopics,
+    records: &mut Vec<Record>,
+) -> Result<(), MirrorError> {
+    let exclude =
+        Patterns::new(&request.exclude).map_err(|e| MirrorError::InvalidRequest(e.to_string()))?;
     for (topic, member) in image.members_of(&request.mirror) {
         if member.desired != DesiredState::Stopped && exclude.matches(topic) {
-            records.push(members::wish(topic, member.topic_id, &member.mirror, DesiredState::Stopped, member.source_topic_id));
+            records.push(members::wish(
+                topic,
+                member.topic_id,
+                &member.mirror,
+                DesiredState::Stopped,
+                member.source_topic_id,
+            ));
         }
     }
     Ok(())
@@ -160,29 +194,50 @@ fn add_one(
     topic: &AddTopic,
     claimed: &mut Claimed,
 ) -> Result<Vec<Record>, MirrorError> {
-    check_topic_name(&topic.name).map_err(|e| MirrorError::InvalidTopic(format!("Topic '{}': {e}", topic.name)))?;
+    check_topic_name(&topic.name)
+        .map_err(|e| MirrorError::InvalidTopic(format!("Topic '{}': {e}", topic.name)))?;
     if is_internal(&topic.name) {
-        return Err(MirrorError::InvalidTopic(format!("Topic '{}' is internal and cannot be mirrored", topic.name)));
+        return Err(MirrorError::InvalidTopic(format!(
+            "Topic '{}' is internal and cannot be mirrored",
+            topic.name
+        )));
     }
     let member = image.membership(&topic.name);
     if let Some(member) = member {
         check_member(member, request, topic)?;
     }
     match image.topic(&topic.name) {
-        Some(local) => join(local, member.map(|m| &**m), request, stored, topic, (image, planner)),
+        Some(local) => join(
+            local,
+            member.map(|m| &**m),
+            request,
+            stored,
+            topic,
+            (image, planner),
+        ),
         None => create(image, planner, request, topic, claimed),
     }
 }
 
 /// Whether the topic's present membership lets it be added (again).
-fn check_member(member: &Membership, request: &AddTopics, topic: &AddTopic) -> Result<(), MirrorError> {
+fn check_member(
+    member: &Membership,
+    request: &AddTopics,
+    topic: &AddTopic,
+) -> Result<(), MirrorError> {
     let name = &topic.name;
     if member.mirror != request.mirror {
         if member.desired != DesiredState::Stopped {
-            return Err(MirrorError::TopicAlreadyInMirror(format!("Topic '{name}' is in mirror '{}'", member.mirror)));
+            return Err(MirrorError::TopicAlreadyInMirror(format!(
+                "Topic '{name}' is in mirror '{}'",
+                member.mirror
+            )));
         }
         if !member.stopped && !member.is_wanted() {
-            return Err(MirrorError::InvalidStates(format!("Topic '{name}' is still being stopped in mirror '{}'", member.mirror)));
+            return Err(MirrorError::InvalidStates(format!(
+                "Topic '{name}' is still being stopped in mirror '{}'",
+                member.mirror
+            )));
         }
         return Ok(());
     }
@@ -211,7 +266,10 @@ fn join(
     let name = &topic.name;
     // The source's id that this local topic is known to correspond to, when it is not the same one (a source without ids, upgraded later).
     let known_source = member.map(|m| m.source_topic_id).filter(|id| !id.is_zero());
-    if !topic.asked_id.is_zero() && topic.asked_id != local.id && Some(topic.asked_id) != known_source {
+    if !topic.asked_id.is_zero()
+        && topic.asked_id != local.id
+        && Some(topic.asked_id) != known_source
+    {
         return Err(mismatch(name, local.id, topic.asked_id, "in the request"));
     }
     let mut source_id = known_source.unwrap_or(Uuid::ZERO);
@@ -220,7 +278,9 @@ fn join(
         match source.topic_id {
             Some(id) if id == local.id || Some(id) == known_source => source_id = id,
             // Mirrored before from a source without ids: the preparation's epoch comparison proves that it is the same topic.
-            Some(id) if member.is_some_and(|m| m.source_topic_id.is_zero() && !m.is_wanted()) => source_id = id,
+            Some(id) if member.is_some_and(|m| m.source_topic_id.is_zero() && !m.is_wanted()) => {
+                source_id = id
+            }
             Some(id) => return Err(mismatch(name, local.id, id, "at the source")),
             None if member.is_none() && topic.has_local_data && !stored.may_adopt_topics() => {
                 return Err(MirrorError::TopicExists(format!(
@@ -232,13 +292,21 @@ fn join(
         }
         let (here, there) = (local.partition_count(), source.partitions);
         if here > there {
-            return Err(MirrorError::InvalidRequest(format!("Topic '{name}' has {here} partitions here and only {there} at the source")));
+            return Err(MirrorError::InvalidRequest(format!(
+                "Topic '{name}' has {here} partitions here and only {there} at the source"
+            )));
         }
         if here < there {
             records.extend(planner.grow(image, name, there)?);
         }
     }
-    records.push(members::wish(name, local.id, &request.mirror, DesiredState::Mirroring, source_id));
+    records.push(members::wish(
+        name,
+        local.id,
+        &request.mirror,
+        DesiredState::Mirroring,
+        source_id,
+    ));
     Ok(records)
 }
 
@@ -252,22 +320,38 @@ fn create(
 ) -> Result<Vec<Record>, MirrorError> {
     let name = &topic.name;
     let Some(source) = &topic.source else {
-        return Ok(vec![members::wish(name, Uuid::ZERO, &request.mirror, DesiredState::Mirroring, Uuid::ZERO)]);
+        return Ok(vec![members::wish(
+            name,
+            Uuid::ZERO,
+            &request.mirror,
+            DesiredState::Mirroring,
+            Uuid::ZERO,
+        )]);
     };
     if let (false, Some(id)) = (topic.asked_id.is_zero(), source.topic_id)
         && topic.asked_id != id
     {
-        return Err(MirrorError::InconsistentTopicId(format!("Topic '{name}' has the id {id} at the source, not {}", topic.asked_id)));
+        return Err(MirrorError::InconsistentTopicId(format!(
+            "Topic '{name}' has the id {id} at the source, not {}",
+            topic.asked_id
+        )));
     }
     let id = source.topic_id.unwrap_or(topic.fresh_id);
     if let Some(other) = image.topic_by_id(&id) {
-        return Err(MirrorError::TopicExists(format!("The id {id} of topic '{name}' belongs to topic '{}' here", other.name)));
+        return Err(MirrorError::TopicExists(format!(
+            "The id {id} of topic '{name}' belongs to topic '{}' here",
+            other.name
+        )));
     }
     if let Some(other) = claimed.ids.get(&id) {
-        return Err(MirrorError::TopicExists(format!("The id {id} of topic '{name}' belongs to topic '{other}'")));
+        return Err(MirrorError::TopicExists(format!(
+            "The id {id} of topic '{name}' belongs to topic '{other}'"
+        )));
     }
     if let Some(other) = claimed.names.get(&collision_key(name)) {
-        return Err(MirrorError::InvalidTopic(format!("Topic '{name}' collides with topic '{other}'")));
+        return Err(MirrorError::InvalidTopic(format!(
+            "Topic '{name}' collides with topic '{other}'"
+        )));
     }
     let mut records = planner.create_topic(
         image,
@@ -281,7 +365,13 @@ fn create(
     )?;
     claimed.ids.insert(id, name.clone());
     claimed.names.insert(collision_key(name), name.clone());
-    records.push(members::wish(name, id, &request.mirror, DesiredState::Mirroring, source.topic_id.unwrap_or(Uuid::ZERO)));
+    records.push(members::wish(
+        name,
+        id,
+        &request.mirror,
+        DesiredState::Mirroring,
+        source.topic_id.unwrap_or(Uuid::ZERO),
+    ));
     records.extend(synced_record(request, name, &source.configs));
     Ok(records)
 }
@@ -292,16 +382,37 @@ fn synced_record(request: &AddTopics, topic: &Str, configs: &[(Str, Str)]) -> Op
         return None;
     }
     let keys: Vec<&str> = configs.iter().map(|(k, _)| k.as_str()).collect();
-    Some(config_record(&request.mirror, &super::definition::synced_key(topic), Some(&keys.join(","))))
+    Some(config_record(
+        &request.mirror,
+        &super::definition::synced_key(topic),
+        Some(&keys.join(",")),
+    ))
 }
 
 /// Creates a topic that was wanted and has now been found at the source. Nothing happens if it is not wanted by this mirror any more.
-pub fn fulfil_wanted(image: &Image, planner: &dyn Planner, mirror: &Str, topic: &AddTopic) -> Result<Vec<Record>, MirrorError> {
-    let wanted = image.membership(&topic.name).filter(|m| m.is_wanted() && m.mirror == *mirror && m.desired == DesiredState::Mirroring);
+pub fn fulfil_wanted(
+    image: &Image,
+    planner: &dyn Planner,
+    mirror: &Str,
+    topic: &AddTopic,
+) -> Result<Vec<Record>, MirrorError> {
+    let wanted = image
+        .membership(&topic.name)
+        .filter(|m| m.is_wanted() && m.mirror == *mirror && m.desired == DesiredState::Mirroring);
     if wanted.is_none() || topic.source.is_none() {
         return Ok(Vec::new());
     }
-    let request = AddTopics { mirror: mirror.clone(), ..Default::default() };
+    let request = AddTopics {
+        mirror: mirror.clone(),
+        ..Default::default()
+    };
     let stored = stored_config(image, mirror);
-    add_one(image, planner, &request, &stored, topic, &mut Claimed::default())
+    add_one(
+        image,
+        planner,
+        &request,
+        &stored,
+        topic,
+        &mut Claimed::default(),
+    )
 }

@@ -1,6 +1,8 @@
 //! The table of mirror-level keys and the aliases of their names. Data only; the types are in [`tarn_metadata::config`].
 
-use tarn_metadata::config::ConfigType::{Boolean, Class, Int, List, Long, Password, String as Text};
+use tarn_metadata::config::ConfigType::{
+    Boolean, Class, Int, List, Long, Password, String as Text,
+};
 use tarn_metadata::config::{ConfigDef, ConfigValue, Importance, Validator};
 
 use super::patterns::Patterns;
@@ -9,12 +11,19 @@ use super::patterns::Patterns;
 const BOOTSTRAP_ENTRIES_MAX: usize = 256;
 
 fn addresses(value: &ConfigValue) -> Result<(), String> {
-    let ConfigValue::List(list) = value else { return Err("must be a list of host:port".into()) };
+    let ConfigValue::List(list) = value else {
+        return Err("must be a list of host:port".into());
+    };
     if list.is_empty() || list.len() > BOOTSTRAP_ENTRIES_MAX {
-        return Err(format!("must name between 1 and {BOOTSTRAP_ENTRIES_MAX} addresses, each host:port"));
+        return Err(format!(
+            "must name between 1 and {BOOTSTRAP_ENTRIES_MAX} addresses, each host:port"
+        ));
     }
     for address in list {
-        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, p)| p.parse::<u16>().ok());
+        let port = address
+            .rsplit_once(':')
+            .filter(|(host, _)| !host.is_empty())
+            .and_then(|(_, p)| p.parse::<u16>().ok());
         if port.is_none_or(|p| p == 0) {
             return Err(format!("'{address}' is not host:port"));
         }
@@ -30,7 +39,8 @@ fn regexes(value: &ConfigValue) -> Result<(), String> {
 }
 
 const ADDRESSES: Validator = Validator::Rule(addresses, "must be a list of host:port");
-const REGEXES: Validator = Validator::Rule(regexes, "must be a list of names or regular expressions");
+const REGEXES: Validator =
+    Validator::Rule(regexes, "must be a list of names or regular expressions");
 
 /// Topic configs that stay local by default: those that describe brokers of one cluster, and those that would change the bytes or the
 /// safety of the copy. Both spellings of the timestamp limits, because the prototype's default names keys that do not exist (S7).
@@ -39,7 +49,12 @@ message.timestamp.difference.max.ms,log.message.timestamp.before.max.ms,log.mess
 message.timestamp.before.max.ms,message.timestamp.after.max.ms,message.timestamp.type,unclean.leader.election.enable,\
 min.insync.replicas,mirror.replication.throttled.replicas,mirror.support.unclean.leader.election";
 
-const fn key(name: &'static str, kind: tarn_metadata::config::ConfigType, default: Option<&'static str>, doc: &'static str) -> ConfigDef {
+const fn key(
+    name: &'static str,
+    kind: tarn_metadata::config::ConfigType,
+    default: Option<&'static str>,
+    doc: &'static str,
+) -> ConfigDef {
     ConfigDef::new(name, kind, default, doc)
 }
 
@@ -114,11 +129,20 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("fetch.wait.max.ms", "mirror.fetch.wait.max.ms"),
     ("fetch.backoff.ms", "mirror.fetch.backoff.ms"),
     ("fetch.min.bytes", "mirror.fetch.min.bytes"),
-    ("fetch.response.max.bytes", "mirror.fetch.response.max.bytes"),
+    (
+        "fetch.response.max.bytes",
+        "mirror.fetch.response.max.bytes",
+    ),
     ("fetch.max.bytes", "mirror.fetch.max.bytes"),
     ("socket.timeout.ms", "mirror.socket.timeout.ms"),
-    ("socket.receive.buffer.bytes", "mirror.socket.receive.buffer.bytes"),
-    ("topic.properties.exclude", "mirror.topic.properties.exclude"),
+    (
+        "socket.receive.buffer.bytes",
+        "mirror.socket.receive.buffer.bytes",
+    ),
+    (
+        "topic.properties.exclude",
+        "mirror.topic.properties.exclude",
+    ),
     ("topics.include", "mirror.topics.include"),
     ("topics.exclude", "mirror.topics.exclude"),
     ("groups.include", "mirror.groups.include"),

@@ -32,19 +32,35 @@ pub struct Patterns {
 impl Patterns {
     /// Compiles a list; empty parts are dropped.
     pub fn new<S: AsRef<str>>(list: &[S]) -> Result<Patterns, PatternError> {
-        let fail = |pattern: &str, reason: &str| PatternError { pattern: pattern.to_owned(), reason: reason.to_owned() };
+        let fail = |pattern: &str, reason: &str| PatternError {
+            pattern: pattern.to_owned(),
+            reason: reason.to_owned(),
+        };
         if list.len() > PATTERNS_MAX {
-            return Err(fail("…", &format!("more than {PATTERNS_MAX} patterns in one list")));
+            return Err(fail(
+                "…",
+                &format!("more than {PATTERNS_MAX} patterns in one list"),
+            ));
         }
         let mut patterns = Patterns::default();
-        for pattern in list.iter().map(|s| s.as_ref().trim()).filter(|s| !s.is_empty()) {
+        for pattern in list
+            .iter()
+            .map(|s| s.as_ref().trim())
+            .filter(|s| !s.is_empty())
+        {
             if pattern.len() > PATTERN_LEN_MAX {
-                return Err(fail(&pattern.chars().take(40).collect::<String>(), "longer than 4096 bytes"));
+                return Err(fail(
+                    &pattern.chars().take(40).collect::<String>(),
+                    "longer than 4096 bytes",
+                ));
             }
             patterns.names.push(pattern.to_owned());
             // A plain name needs no automaton: dots in it must not match other characters twice over, but they may (Kafka's tools agree).
             let anchored = format!("^(?:{pattern})$");
-            match RegexBuilder::new(&anchored).size_limit(COMPILED_SIZE_MAX).build() {
+            match RegexBuilder::new(&anchored)
+                .size_limit(COMPILED_SIZE_MAX)
+                .build()
+            {
                 Ok(regex) => patterns.regexes.push(regex),
                 Err(e) => return Err(fail(pattern, &last_line(&e.to_string()))),
             }
@@ -65,7 +81,12 @@ impl Patterns {
 
 /// The reason in a regex error, without the drawing above it.
 fn last_line(text: &str) -> String {
-    text.lines().last().unwrap_or(text).trim().trim_start_matches("error: ").to_owned()
+    text.lines()
+        .last()
+        .unwrap_or(text)
+        .trim()
+        .trim_start_matches("error: ")
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -87,8 +108,14 @@ mod tests {
     fn bad_patterns_say_why() {
         let e = Patterns::new(&["a("]).unwrap_err();
         assert_eq!(e.pattern, "a(");
-        assert!(e.to_string().starts_with("Invalid topic pattern 'a(': "), "{e}");
+        assert!(
+            e.to_string().starts_with("Invalid topic pattern 'a(': "),
+            "{e}"
+        );
         assert!(!e.reason.contains('\n'));
-        assert!(Patterns::new(&["(a{1000}){1000}"]).is_err(), "a compiled form has a limit");
+        assert!(
+            Patterns::new(&["(a{1000}){1000}"]).is_err(),
+            "a compiled form has a limit"
+        );
     }
 }

@@ -105,7 +105,11 @@ fn strict<M: Message>(body: &Bytes) -> Option<M> {
 type Parsed = (Option<Dialect>, MirrorRequest);
 
 /// Reads a body. `Err` is always an invalid request: the body fits no dialect that is allowed here.
-pub fn parse(key: ApiKey, body: &Bytes, memory: &mut DialectMemory) -> Result<(Dialect, MirrorRequest), MirrorError> {
+pub fn parse(
+    key: ApiKey,
+    body: &Bytes,
+    memory: &mut DialectMemory,
+) -> Result<(Dialect, MirrorRequest), MirrorError> {
     memory.note_mirror_key();
     for dialect in memory.candidates() {
         let parsed = match dialect {
@@ -121,7 +125,10 @@ pub fn parse(key: ApiKey, body: &Bytes, memory: &mut DialectMemory) -> Result<(D
             return Ok((memory.assumed(), request));
         }
     }
-    Err(MirrorError::InvalidRequest(format!("this body is not a {} request in any known form", key.name())))
+    Err(MirrorError::InvalidRequest(format!(
+        "this body is not a {} request in any known form",
+        key.name()
+    )))
 }
 
 fn early(key: ApiKey, body: &Bytes) -> Option<Parsed> {
@@ -141,7 +148,9 @@ fn early(key: ApiKey, body: &Bytes) -> Option<Parsed> {
         ApiKey::WRITE_MIRROR_STATES => Some((None, MirrorRequest::WriteStates(strict(body)?))),
         ApiKey::DELETE_MIRROR => {
             let r: m::DeleteMirrorRequest = strict(body)?;
-            early(MirrorRequest::Delete { mirror: r.mirror_name.detach() })
+            early(MirrorRequest::Delete {
+                mirror: r.mirror_name.detach(),
+            })
         }
         ApiKey::BUMP_LEADER_EPOCHS => Some((None, MirrorRequest::Bump(strict(body)?))),
         _ => None,
@@ -155,25 +164,44 @@ fn late(key: ApiKey, body: &Bytes) -> Option<Parsed> {
         ApiKey::REMOVE_TOPICS_FROM_MIRROR => {
             let r: m::StopMirrorTopicsRequest = strict(body)?;
             let topics = r.topics.iter().map(|t| &t.topic_name);
-            late(late_change(Wish::Remove, r.mirror_name, names(topics), detached(&r.patterns)))
+            late(late_change(
+                Wish::Remove,
+                r.mirror_name,
+                names(topics),
+                detached(&r.patterns),
+            ))
         }
         ApiKey::PAUSE_MIRROR_TOPICS => {
             let r: m::LatePauseMirrorTopicsRequest = strict(body)?;
             let topics = r.topics.iter().map(|t| &t.topic_name);
-            late(late_change(Wish::Pause, r.mirror_name, names(topics), Vec::new()))
+            late(late_change(
+                Wish::Pause,
+                r.mirror_name,
+                names(topics),
+                Vec::new(),
+            ))
         }
         ApiKey::RESUME_MIRROR_TOPICS => {
             let r: m::LateResumeMirrorTopicsRequest = strict(body)?;
             let topics = r.topics.iter().map(|t| &t.topic_name);
-            late(late_change(Wish::Resume, r.mirror_name, names(topics), Vec::new()))
+            late(late_change(
+                Wish::Resume,
+                r.mirror_name,
+                names(topics),
+                Vec::new(),
+            ))
         }
         ApiKey::LIST_MIRRORS => {
             let r: m::ListClusterMirrorsRequest = strict(body)?;
-            late(MirrorRequest::List { names: r.include_topic_names })
+            late(MirrorRequest::List {
+                names: r.include_topic_names,
+            })
         }
         ApiKey::DELETE_MIRROR => {
             let r: m::DeleteClusterMirrorRequest = strict(body)?;
-            late(MirrorRequest::Delete { mirror: r.mirror_name.detach() })
+            late(MirrorRequest::Delete {
+                mirror: r.mirror_name.detach(),
+            })
         }
         // The bodies of these are the same in both; the memory decides what the caller speaks.
         _ => early(key, body),
@@ -190,19 +218,42 @@ fn detached(list: &[Str]) -> Vec<Str> {
 }
 
 fn names<'a>(topics: impl Iterator<Item = &'a Str>) -> Vec<NamedTopic> {
-    topics.map(|name| NamedTopic { name: name.detach(), id: Uuid::ZERO }).collect()
+    topics
+        .map(|name| NamedTopic {
+            name: name.detach(),
+            id: Uuid::ZERO,
+        })
+        .collect()
 }
 
 fn create(r: m::CreateMirrorRequest) -> Option<Parsed> {
-    let configs = r.config.iter().map(|c| (c.name.detach(), c.value.as_ref().map(Str::detach))).collect();
+    let configs = r
+        .config
+        .iter()
+        .map(|c| (c.name.detach(), c.value.as_ref().map(Str::detach)))
+        .collect();
     let allow_unreachable = r.allow_unreachable;
-    Some((None, MirrorRequest::Create { mirror: r.mirror_name.detach(), configs, allow_unreachable }))
+    Some((
+        None,
+        MirrorRequest::Create {
+            mirror: r.mirror_name.detach(),
+            configs,
+            allow_unreachable,
+        },
+    ))
 }
 
 fn early_add(r: m::AddTopicsToMirrorRequest) -> MirrorRequest {
     MirrorRequest::Add {
         mirror: r.mirror_name.detach(),
-        topics: r.topics.iter().map(|t| NamedTopic { name: t.topic_name.detach(), id: t.topic_id }).collect(),
+        topics: r
+            .topics
+            .iter()
+            .map(|t| NamedTopic {
+                name: t.topic_name.detach(),
+                id: t.topic_id,
+            })
+            .collect(),
         patterns: detached(&r.patterns),
         without: detached(&r.exclude_patterns),
         include: Vec::new(),
@@ -216,7 +267,14 @@ fn early_add(r: m::AddTopicsToMirrorRequest) -> MirrorRequest {
 fn late_start(r: m::StartMirrorTopicsRequest) -> MirrorRequest {
     MirrorRequest::Add {
         mirror: r.mirror_name.detach(),
-        topics: r.topics.iter().map(|t| NamedTopic { name: t.topic_name.detach(), id: t.topic_id }).collect(),
+        topics: r
+            .topics
+            .iter()
+            .map(|t| NamedTopic {
+                name: t.topic_name.detach(),
+                id: t.topic_id,
+            })
+            .collect(),
         patterns: Vec::new(),
         without: Vec::new(),
         include: detached(&r.include_patterns),
@@ -233,7 +291,14 @@ macro_rules! early_change {
             MirrorRequest::Change {
                 wish: $wish,
                 mirror: r.mirror_name.detach(),
-                topics: r.topics.iter().map(|t| NamedTopic { name: t.topic_name.detach(), id: t.topic_id }).collect(),
+                topics: r
+                    .topics
+                    .iter()
+                    .map(|t| NamedTopic {
+                        name: t.topic_name.detach(),
+                        id: t.topic_id,
+                    })
+                    .collect(),
                 patterns: detached(&r.patterns),
                 all: r.all_topics,
                 stored_patterns: Vec::new(),
@@ -247,7 +312,12 @@ early_change!(early_remove, RemoveTopicsFromMirrorRequest, Wish::Remove);
 early_change!(early_pause, PauseMirrorTopicsRequest, Wish::Pause);
 early_change!(early_resume, ResumeMirrorTopicsRequest, Wish::Resume);
 
-fn late_change(wish: Wish, mirror: Str, topics: Vec<NamedTopic>, stored_patterns: Vec<Str>) -> MirrorRequest {
+fn late_change(
+    wish: Wish,
+    mirror: Str,
+    topics: Vec<NamedTopic>,
+    stored_patterns: Vec<Str>,
+) -> MirrorRequest {
     MirrorRequest::Change {
         wish,
         mirror: mirror.detach(),
@@ -261,13 +331,24 @@ fn late_change(wish: Wish, mirror: Str, topics: Vec<NamedTopic>, stored_patterns
 
 /// 99 has the same untagged fields in both; a look-up proves late. A null list (next) means all.
 fn describe(body: &Bytes) -> Option<Parsed> {
-    let request = |mirrors, cluster_id, lookups| MirrorRequest::Describe { mirrors, cluster_id, lookups };
+    let request = |mirrors, cluster_id, lookups| MirrorRequest::Describe {
+        mirrors,
+        cluster_id,
+        lookups,
+    };
     match strict::<m::DescribeClusterMirrorsRequest>(body) {
         Some(r) => {
             let tagged = r.cluster_id.is_some() || !r.last_mirror_epoch_lookups.is_empty();
-            let lookups = r.last_mirror_epoch_lookups.into_iter().map(|l| (l.topic_id, l.partitions)).collect();
+            let lookups = r
+                .last_mirror_epoch_lookups
+                .into_iter()
+                .map(|l| (l.topic_id, l.partitions))
+                .collect();
             let cluster_id = r.cluster_id.as_ref().map(Str::detach);
-            Some((tagged.then_some(Dialect::Late), request(detached(&r.mirror_names), cluster_id, lookups)))
+            Some((
+                tagged.then_some(Dialect::Late),
+                request(detached(&r.mirror_names), cluster_id, lookups),
+            ))
         }
         None if body.first() == Some(&0) && body.len() == 3 => {
             // A null array, the flag, no tags.

@@ -73,7 +73,10 @@ bodies! {
 
 impl MirrorReply {
     pub(super) fn new(key: ApiKey, body: impl Into<Body>) -> MirrorReply {
-        MirrorReply { key, body: body.into() }
+        MirrorReply {
+            key,
+            body: body.into(),
+        }
     }
 
     /// The message inside.
@@ -93,7 +96,10 @@ impl Top {
     pub(super) fn of(error: Option<&MirrorError>, dialect: Dialect) -> Top {
         match error {
             None => Top::default(),
-            Some(error) => Top { code: error.code(dialect), message: Some(Str::from(error.to_string())) },
+            Some(error) => Top {
+                code: error.code(dialect),
+                message: Some(Str::from(error.to_string())),
+            },
         }
     }
 }
@@ -106,33 +112,71 @@ pub(super) fn refusal(key: ApiKey, dialect: Dialect, error: &MirrorError) -> Mir
     match key {
         ApiKey::LIST_MIRRORS if late => MirrorReply::new(
             key,
-            m::ListClusterMirrorsResponse { error_code: code, error_message: text, ..Default::default() },
+            m::ListClusterMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
         ),
-        ApiKey::LIST_MIRRORS => {
-            MirrorReply::new(key, m::ListMirrorsResponse { error_code: code, error_message: text, ..Default::default() })
-        }
+        ApiKey::LIST_MIRRORS => MirrorReply::new(
+            key,
+            m::ListMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
         ApiKey::DESCRIBE_MIRRORS if late => MirrorReply::new(
             key,
-            m::DescribeClusterMirrorsResponse { error_code: code, error_message: text, ..Default::default() },
+            m::DescribeClusterMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
         ),
-        ApiKey::DESCRIBE_MIRRORS => {
-            MirrorReply::new(key, m::DescribeMirrorsResponse { error_code: code, error_message: text, ..Default::default() })
-        }
+        ApiKey::DESCRIBE_MIRRORS => MirrorReply::new(
+            key,
+            m::DescribeMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
         ApiKey::READ_MIRROR_STATES if late => MirrorReply::new(
             key,
-            m::LateReadMirrorStatesResponse { error_code: code, error_message: text, ..Default::default() },
+            m::LateReadMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
         ),
-        ApiKey::READ_MIRROR_STATES => {
-            MirrorReply::new(key, m::ReadMirrorStatesResponse { error_code: code, error_message: text, ..Default::default() })
-        }
+        ApiKey::READ_MIRROR_STATES => MirrorReply::new(
+            key,
+            m::ReadMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
         ApiKey::WRITE_MIRROR_STATES if late => MirrorReply::new(
             key,
-            m::LateWriteMirrorStatesResponse { error_code: code, error_message: text, ..Default::default() },
+            m::LateWriteMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
         ),
-        ApiKey::WRITE_MIRROR_STATES => {
-            MirrorReply::new(key, m::WriteMirrorStatesResponse { error_code: code, error_message: text, ..Default::default() })
+        ApiKey::WRITE_MIRROR_STATES => MirrorReply::new(
+            key,
+            m::WriteMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::CREATE_MIRROR | ApiKey::DELETE_MIRROR | ApiKey::BUMP_LEADER_EPOCHS => {
+            plain(key, dialect, Some(error))
         }
-        ApiKey::CREATE_MIRROR | ApiKey::DELETE_MIRROR | ApiKey::BUMP_LEADER_EPOCHS => plain(key, dialect, Some(error)),
         _ => topics(key, dialect, &Str::EMPTY, Some(error), &[]),
     }
 }
@@ -143,22 +187,42 @@ pub(super) fn plain(key: ApiKey, dialect: Dialect, error: Option<&MirrorError>) 
     match (key, dialect) {
         (ApiKey::CREATE_MIRROR, _) => MirrorReply::new(
             key,
-            m::CreateMirrorResponse { error_code: code, error_message: message, ..Default::default() },
+            m::CreateMirrorResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
         ),
         (ApiKey::DELETE_MIRROR, Dialect::Early) => MirrorReply::new(
             key,
-            m::DeleteMirrorResponse { error_code: code, error_message: message, ..Default::default() },
+            m::DeleteMirrorResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
         ),
         (ApiKey::DELETE_MIRROR, _) => MirrorReply::new(
             key,
-            m::DeleteClusterMirrorResponse { error_code: code, error_message: message, ..Default::default() },
+            m::DeleteClusterMirrorResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
         ),
-        (_, Dialect::Early) => {
-            MirrorReply::new(key, m::BumpLeaderEpochsResponse { error_code: code, ..Default::default() })
-        }
+        (_, Dialect::Early) => MirrorReply::new(
+            key,
+            m::BumpLeaderEpochsResponse {
+                error_code: code,
+                ..Default::default()
+            },
+        ),
         _ => MirrorReply::new(
             key,
-            m::LateBumpLeaderEpochsResponse { error_code: code, error_message: message, ..Default::default() },
+            m::LateBumpLeaderEpochsResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
         ),
     }
 }
@@ -204,27 +268,85 @@ pub(super) fn topics(
     let early = dialect == Dialect::Early;
     match key {
         ApiKey::ADD_TOPICS_TO_MIRROR if early => {
-            topic_answer!(AddTopicsToMirrorResponse, add_topics_to_mirror_response, key, top, results, dialect, mirror)
+            topic_answer!(
+                AddTopicsToMirrorResponse,
+                add_topics_to_mirror_response,
+                key,
+                top,
+                results,
+                dialect,
+                mirror
+            )
         }
         ApiKey::REMOVE_TOPICS_FROM_MIRROR if early => topic_answer!(
-            RemoveTopicsFromMirrorResponse, remove_topics_from_mirror_response, key, top, results, dialect, mirror
+            RemoveTopicsFromMirrorResponse,
+            remove_topics_from_mirror_response,
+            key,
+            top,
+            results,
+            dialect,
+            mirror
         ),
         ApiKey::PAUSE_MIRROR_TOPICS if early => {
-            topic_answer!(PauseMirrorTopicsResponse, pause_mirror_topics_response, key, top, results, dialect, mirror)
+            topic_answer!(
+                PauseMirrorTopicsResponse,
+                pause_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect,
+                mirror
+            )
         }
         ApiKey::RESUME_MIRROR_TOPICS if early => {
-            topic_answer!(ResumeMirrorTopicsResponse, resume_mirror_topics_response, key, top, results, dialect, mirror)
+            topic_answer!(
+                ResumeMirrorTopicsResponse,
+                resume_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect,
+                mirror
+            )
         }
         ApiKey::REMOVE_TOPICS_FROM_MIRROR => {
-            topic_answer!(StopMirrorTopicsResponse, stop_mirror_topics_response, key, top, results, dialect)
+            topic_answer!(
+                StopMirrorTopicsResponse,
+                stop_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect
+            )
         }
         ApiKey::PAUSE_MIRROR_TOPICS => {
-            topic_answer!(LatePauseMirrorTopicsResponse, late_pause_mirror_topics_response, key, top, results, dialect)
+            topic_answer!(
+                LatePauseMirrorTopicsResponse,
+                late_pause_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect
+            )
         }
         ApiKey::RESUME_MIRROR_TOPICS => {
-            topic_answer!(LateResumeMirrorTopicsResponse, late_resume_mirror_topics_response, key, top, results, dialect)
+            topic_answer!(
+                LateResumeMirrorTopicsResponse,
+                late_resume_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect
+            )
         }
-        _ => topic_answer!(StartMirrorTopicsResponse, start_mirror_topics_response, key, top, results, dialect),
+        _ => topic_answer!(
+            StartMirrorTopicsResponse,
+            start_mirror_topics_response,
+            key,
+            top,
+            results,
+            dialect
+        ),
     }
 }
 

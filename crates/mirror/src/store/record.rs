@@ -87,13 +87,21 @@ pub fn decode(key: &Bytes, value: Option<&Bytes>) -> Result<Stored, WireError> {
     let kind = r.i16()?;
     if kind == MirrorPartitionStateKey::TYPE {
         let k = MirrorPartitionStateKey::decode(&mut r, KEY_VERSION)?;
-        let key = StateKey { mirror: k.mirror_name.detach(), topic_id: k.topic_id, partition: k.partition };
+        let key = StateKey {
+            mirror: k.mirror_name.detach(),
+            topic_id: k.topic_id,
+            partition: k.partition,
+        };
         let entry = value.map(decode_value).transpose()?.map(Box::new);
         return Ok(Stored::State(key, entry));
     }
     if kind == LastMirrorEpochsKey::TYPE {
         let k = LastMirrorEpochsKey::decode(&mut r, KEY_VERSION)?;
-        let key = StateKey { mirror: k.mirror_name.detach(), topic_id: k.topic_id, partition: k.partition };
+        let key = StateKey {
+            mirror: k.mirror_name.detach(),
+            topic_id: k.topic_id,
+            partition: k.partition,
+        };
         let epoch = match value {
             None => None,
             Some(value) => {
@@ -144,12 +152,18 @@ mod tests {
     use super::*;
 
     fn hex(text: &str) -> Bytes {
-        (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect()
+        (0..text.len() / 2)
+            .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
+            .collect()
     }
 
     fn key() -> StateKey {
         let id: [u8; 16] = std::array::from_fn(|i| i as u8);
-        StateKey { mirror: Str::from("my-mirror"), topic_id: Uuid(id), partition: 0 }
+        StateKey {
+            mirror: Str::from("my-mirror"),
+            topic_id: Uuid(id),
+            partition: 0,
+        }
     }
 
     const STATE_KEY: &str = "000200096d792d6d6972726f72000102030405060708090a0b0c0d0e0f00000000";
@@ -163,14 +177,24 @@ mod tests {
 
     #[test]
     fn late_values_are_readable_and_sixteen_is_unknown() {
-        let Stored::State(k, Some(entry)) = decode(&hex(STATE_KEY), Some(&hex("000002ff00000000"))).unwrap() else {
+        let Stored::State(k, Some(entry)) =
+            decode(&hex(STATE_KEY), Some(&hex("000002ff00000000"))).unwrap()
+        else {
             panic!("a state record");
         };
-        assert_eq!((k, entry.record.state, entry.record.previous), (key(), MirrorState::Mirroring, MirrorState::Unknown));
-        let Stored::State(_, Some(entry)) = decode(&hex(STATE_KEY), Some(&hex("0000061000000000"))).unwrap() else {
+        assert_eq!(
+            (k, entry.record.state, entry.record.previous),
+            (key(), MirrorState::Mirroring, MirrorState::Unknown)
+        );
+        let Stored::State(_, Some(entry)) =
+            decode(&hex(STATE_KEY), Some(&hex("0000061000000000"))).unwrap()
+        else {
             panic!("a state record");
         };
-        assert_eq!((entry.record.state, entry.record.previous), (MirrorState::Stopped, MirrorState::Unknown));
+        assert_eq!(
+            (entry.record.state, entry.record.previous),
+            (MirrorState::Stopped, MirrorState::Unknown)
+        );
         assert_eq!(
             decode(&hex(EPOCH_KEY), Some(&hex("00000000000500"))).unwrap(),
             Stored::LastMirrorEpoch(key(), Some(5))
@@ -194,12 +218,18 @@ mod tests {
             state_epoch: 4,
         };
         let value = encode_value(&entry).unwrap();
-        assert_eq!(decode(&hex(STATE_KEY), Some(&value)).unwrap(), Stored::State(key(), Some(Box::new(entry))));
+        assert_eq!(
+            decode(&hex(STATE_KEY), Some(&value)).unwrap(),
+            Stored::State(key(), Some(Box::new(entry)))
+        );
     }
 
     #[test]
     fn tombstones_and_unknown_types_are_told_apart() {
-        assert_eq!(decode(&hex(STATE_KEY), None).unwrap(), Stored::State(key(), None));
+        assert_eq!(
+            decode(&hex(STATE_KEY), None).unwrap(),
+            Stored::State(key(), None)
+        );
         assert_eq!(decode(&hex("0063"), None).unwrap(), Stored::Unknown(0x63));
         assert!(decode(&hex("00"), None).is_err());
     }

@@ -71,8 +71,13 @@ impl StateTable {
     }
 
     /// All entries of one mirror.
-    pub fn of_mirror<'a>(&'a self, mirror: &'a str) -> impl Iterator<Item = (&'a StateKey, &'a Entry)> {
-        self.entries.iter().filter(move |(k, _)| k.mirror == *mirror)
+    pub fn of_mirror<'a>(
+        &'a self,
+        mirror: &'a str,
+    ) -> impl Iterator<Item = (&'a StateKey, &'a Entry)> {
+        self.entries
+            .iter()
+            .filter(move |(k, _)| k.mirror == *mirror)
     }
 
     /// All keys, for the clean-up of mirrors and topics that exist no more.
@@ -81,22 +86,41 @@ impl StateTable {
     }
 
     /// Decides one write against the table plus the writes of the same batch decided before it (`pending`).
-    pub fn decide(&self, write: &Write, pending: &BTreeMap<StateKey, Entry>) -> Result<Entry, MirrorError> {
-        let absent = Entry { leader_epoch: -1, ..Entry::default() };
-        let current = pending.get(&write.key).or_else(|| self.entries.get(&write.key)).unwrap_or(&absent);
+    pub fn decide(
+        &self,
+        write: &Write,
+        pending: &BTreeMap<StateKey, Entry>,
+    ) -> Result<Entry, MirrorError> {
+        let absent = Entry {
+            leader_epoch: -1,
+            ..Entry::default()
+        };
+        let current = pending
+            .get(&write.key)
+            .or_else(|| self.entries.get(&write.key))
+            .unwrap_or(&absent);
         if let Some(given) = write.leader_epoch
             && given < current.leader_epoch
         {
-            return Err(MirrorError::FencedLeaderEpoch { given, known: current.leader_epoch });
+            return Err(MirrorError::FencedLeaderEpoch {
+                given,
+                known: current.leader_epoch,
+            });
         }
         if let Some(given) = write.expected_state_epoch
             && given != current.state_epoch
         {
-            return Err(MirrorError::FencedStateEpoch { given, known: current.state_epoch });
+            return Err(MirrorError::FencedStateEpoch {
+                given,
+                known: current.state_epoch,
+            });
         }
         let record = match &write.update {
             Update::Replace(record) => record.clone(),
-            Update::Parts { state, last_mirror_epoch } => {
+            Update::Parts {
+                state,
+                last_mirror_epoch,
+            } => {
                 let mut record = current.record.clone();
                 if let Some(state) = *state {
                     if !allowed(current.record.state, state) {
@@ -115,7 +139,9 @@ impl StateTable {
             }
         };
         if current.record.state == MirrorState::Stopped && record.state == MirrorState::Failed {
-            return Err(MirrorError::InvalidStates("a stopped partition never becomes FAILED".into()));
+            return Err(MirrorError::InvalidStates(
+                "a stopped partition never becomes FAILED".into(),
+            ));
         }
         Ok(Entry {
             record,
@@ -140,7 +166,10 @@ impl StateTable {
     pub fn replay_last_mirror_epoch(&mut self, key: StateKey, epoch: Option<i32>) {
         match epoch {
             Some(_) => {
-                let entry = self.entries.entry(key).or_insert_with(|| Entry { leader_epoch: -1, ..Entry::default() });
+                let entry = self.entries.entry(key).or_insert_with(|| Entry {
+                    leader_epoch: -1,
+                    ..Entry::default()
+                });
                 entry.record.last_mirror_epoch = epoch;
             }
             None => {
@@ -157,7 +186,11 @@ mod tests {
     use super::*;
 
     fn key(partition: i32) -> StateKey {
-        StateKey { mirror: Str::from("m"), topic_id: Uuid([7; 16]), partition }
+        StateKey {
+            mirror: Str::from("m"),
+            topic_id: Uuid([7; 16]),
+            partition,
+        }
     }
 
     fn write(state: MirrorState, leader_epoch: i32, expected: i32) -> Write {
@@ -165,13 +198,18 @@ mod tests {
             key: key(0),
             leader_epoch: Some(leader_epoch),
             expected_state_epoch: Some(expected),
-            update: Update::Replace(PartitionRecord { state, ..Default::default() }),
+            update: Update::Replace(PartitionRecord {
+                state,
+                ..Default::default()
+            }),
         }
     }
 
     fn table_with(state: MirrorState, leader_epoch: i32) -> StateTable {
         let mut table = StateTable::default();
-        let entry = table.decide(&write(state, leader_epoch, 0), &BTreeMap::new()).unwrap();
+        let entry = table
+            .decide(&write(state, leader_epoch, 0), &BTreeMap::new())
+            .unwrap();
         table.replay(key(0), Some(entry));
         table
     }
@@ -180,8 +218,17 @@ mod tests {
     fn a_write_that_expects_another_state_epoch_is_fenced() {
         let table = table_with(MirrorState::Mirroring, 5);
         let none = BTreeMap::new();
-        assert_eq!(table.decide(&write(MirrorState::Stopping, 5, 0), &none), Err(MirrorError::FencedStateEpoch { given: 0, known: 1 }));
-        assert_eq!(table.decide(&write(MirrorState::Stopping, 5, 1), &none).unwrap().state_epoch, 2);
+        assert_eq!(
+            table.decide(&write(MirrorState::Stopping, 5, 0), &none),
+            Err(MirrorError::FencedStateEpoch { given: 0, known: 1 })
+        );
+        assert_eq!(
+            table
+                .decide(&write(MirrorState::Stopping, 5, 1), &none)
+                .unwrap()
+                .state_epoch,
+            2
+        );
     }
 
     #[test]
@@ -196,10 +243,20 @@ mod tests {
     #[test]
     fn two_writes_of_one_batch_see_each_other() {
         let table = table_with(MirrorState::Mirroring, 5);
-        let first = table.decide(&write(MirrorState::Stopping, 5, 1), &BTreeMap::new()).unwrap();
+        let first = table
+            .decide(&write(MirrorState::Stopping, 5, 1), &BTreeMap::new())
+            .unwrap();
         let pending = BTreeMap::from([(key(0), first)]);
-        assert!(table.decide(&write(MirrorState::Stopped, 5, 1), &pending).is_err());
-        assert!(table.decide(&write(MirrorState::Stopped, 5, 2), &pending).is_ok());
+        assert!(
+            table
+                .decide(&write(MirrorState::Stopped, 5, 1), &pending)
+                .is_err()
+        );
+        assert!(
+            table
+                .decide(&write(MirrorState::Stopped, 5, 2), &pending)
+                .is_ok()
+        );
     }
 
     #[test]
@@ -209,12 +266,31 @@ mod tests {
             key: key(0),
             leader_epoch: None,
             expected_state_epoch: None,
-            update: Update::Parts { state, last_mirror_epoch: epoch },
+            update: Update::Parts {
+                state,
+                last_mirror_epoch: epoch,
+            },
         };
-        let entry = table.decide(&foreign(None, Some(9)), &BTreeMap::new()).unwrap();
-        assert_eq!((entry.record.state, entry.record.last_mirror_epoch), (MirrorState::Stopped, Some(9)));
-        assert!(table.decide(&foreign(Some(MirrorState::Failed), None), &BTreeMap::new()).is_err());
-        assert!(table.decide(&foreign(Some(MirrorState::Mirroring), None), &BTreeMap::new()).is_err());
+        let entry = table
+            .decide(&foreign(None, Some(9)), &BTreeMap::new())
+            .unwrap();
+        assert_eq!(
+            (entry.record.state, entry.record.last_mirror_epoch),
+            (MirrorState::Stopped, Some(9))
+        );
+        assert!(
+            table
+                .decide(&foreign(Some(MirrorState::Failed), None), &BTreeMap::new())
+                .is_err()
+        );
+        assert!(
+            table
+                .decide(
+                    &foreign(Some(MirrorState::Mirroring), None),
+                    &BTreeMap::new()
+                )
+                .is_err()
+        );
     }
 
     #[test]
