@@ -79,19 +79,39 @@ pub struct Config {
 impl Config {
     /// Reads `path` (None = nothing but overrides and defaults), then applies `overrides` (key, value) in order.
     /// Warnings are returned, not logged, because the log is not up yet.
-    pub fn load(path: Option<&Path>, overrides: &[(String, String)]) -> Result<(Config, Vec<ConfigWarning>), ConfigError> {
+    pub fn load(
+        path: Option<&Path>,
+        overrides: &[(String, String)],
+    ) -> Result<(Config, Vec<ConfigWarning>), ConfigError> {
         let mut set = BTreeMap::new();
         if let Some(path) = path {
-            let bytes = std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+            let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
+                path: path.to_owned(),
+                source,
+            })?;
             let located = |line: usize| format!("{}:{line}", path.display());
-            let entries = properties::parse(&bytes)
-                .map_err(|error| ConfigError::Invalid { location: located(error.line), message: error.message })?;
+            let entries = properties::parse(&bytes).map_err(|error| ConfigError::Invalid {
+                location: located(error.line),
+                message: error.message,
+            })?;
             for entry in entries {
-                set.insert(entry.key, SetValue { value: entry.value, location: located(entry.line) });
+                set.insert(
+                    entry.key,
+                    SetValue {
+                        value: entry.value,
+                        location: located(entry.line),
+                    },
+                );
             }
         }
         for (key, value) in overrides {
-            set.insert(key.clone(), SetValue { value: value.clone(), location: "--override".to_owned() });
+            set.insert(
+                key.clone(),
+                SetValue {
+                    value: value.clone(),
+                    location: "--override".to_owned(),
+                },
+            );
         }
         let warnings = check_values(&set)?;
         Ok((rules::build(set)?, warnings))
@@ -99,7 +119,10 @@ impl Config {
 
     /// A configuration from `(key, value)` pairs alone: for embedded servers (demo, tests).
     pub fn from_pairs(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        let pairs: Vec<(String, String)> = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let pairs: Vec<(String, String)> = pairs
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect();
         Config::load(None, &pairs).map(|(config, _)| config)
     }
 
@@ -122,7 +145,9 @@ impl Config {
 
     /// A boolean key.
     pub fn flag(&self, name: &str) -> bool {
-        value_of(&self.set, name).and_then(|value| value.as_bool()).unwrap_or(false)
+        value_of(&self.set, name)
+            .and_then(|value| value.as_bool())
+            .unwrap_or(false)
     }
 
     /// Default of a topic key on this broker: the strongest broker key that is set, converted to the topic's unit; else the topic key's default.
@@ -137,7 +162,9 @@ impl Config {
 
     /// The broker-level settings that are shared with the other rooms as text: every key that was set.
     pub fn static_pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.set.iter().map(|(key, set)| (key.as_str(), set.value.as_str()))
+        self.set
+            .iter()
+            .map(|(key, set)| (key.as_str(), set.value.as_str()))
     }
 }
 
@@ -159,15 +186,24 @@ fn check_values(set: &BTreeMap<String, SetValue>) -> Result<Vec<ConfigWarning>, 
     for (name, set) in set {
         let Some(key) = keys::find(name) else {
             let message = format!("unknown key `{name}`, ignored");
-            warnings.push(ConfigWarning { location: set.location.clone(), message });
+            warnings.push(ConfigWarning {
+                location: set.location.clone(),
+                message,
+            });
             continue;
         };
         if let Err(error) = key.def.parse(&set.value) {
-            return Err(ConfigError::Invalid { location: set.location.clone(), message: error.to_string() });
+            return Err(ConfigError::Invalid {
+                location: set.location.clone(),
+                message: error.to_string(),
+            });
         }
         if !key.effect {
             let message = format!("`{name}` has no effect here ({})", key.def.doc);
-            warnings.push(ConfigWarning { location: set.location.clone(), message });
+            warnings.push(ConfigWarning {
+                location: set.location.clone(),
+                message,
+            });
         }
     }
     Ok(warnings)

@@ -60,11 +60,22 @@ struct Session {
 
 impl Session {
     fn put(&mut self, key: PartitionKey, wanted: Wanted) {
-        match self.places.get(&key).and_then(|place| self.order.get_mut(place)) {
+        match self
+            .places
+            .get(&key)
+            .and_then(|place| self.order.get_mut(place))
+        {
             Some(entry) => entry.wanted = wanted,
             None => {
                 self.places.insert(key.clone(), self.next_place);
-                self.order.insert(self.next_place, Entry { key, wanted, told: None });
+                self.order.insert(
+                    self.next_place,
+                    Entry {
+                        key,
+                        wanted,
+                        told: None,
+                    },
+                );
                 self.next_place += 1;
             }
         }
@@ -77,7 +88,9 @@ impl Session {
     }
 
     fn to_end(&mut self, key: &PartitionKey) {
-        let Some(place) = self.places.get_mut(key) else { return };
+        let Some(place) = self.places.get_mut(key) else {
+            return;
+        };
         if let Some(entry) = self.order.remove(place) {
             *place = self.next_place;
             self.order.insert(self.next_place, entry);
@@ -122,19 +135,38 @@ const FINAL_EPOCH: i32 = -1;
 
 impl SessionCache {
     pub(crate) fn new(slots_max: usize) -> SessionCache {
-        SessionCache { sessions: HashMap::new(), slots_max }
+        SessionCache {
+            sessions: HashMap::new(),
+            slots_max,
+        }
     }
 
     /// Decides what a request reads. `random` gives ids for new sessions.
-    pub(crate) fn begin(&mut self, asked: Asked, now_ms: i64, mut random: impl FnMut() -> i32) -> Result<Plan, ErrorCode> {
+    pub(crate) fn begin(
+        &mut self,
+        asked: Asked,
+        now_ms: i64,
+        mut random: impl FnMut() -> i32,
+    ) -> Result<Plan, ErrorCode> {
         if asked.session_epoch == INITIAL_EPOCH || asked.session_epoch == FINAL_EPOCH {
             if asked.session_id != 0 {
                 self.sessions.remove(&asked.session_id);
             }
-            let session_id = if asked.session_epoch == FINAL_EPOCH { 0 } else { self.create(&asked, now_ms, &mut random) };
-            return Ok(Plan { session_id, incremental: false, partitions: asked.partitions });
+            let session_id = if asked.session_epoch == FINAL_EPOCH {
+                0
+            } else {
+                self.create(&asked, now_ms, &mut random)
+            };
+            return Ok(Plan {
+                session_id,
+                incremental: false,
+                partitions: asked.partitions,
+            });
         }
-        let session = self.sessions.get_mut(&asked.session_id).ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
+        let session = self
+            .sessions
+            .get_mut(&asked.session_id)
+            .ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
         if session.epoch != asked.session_epoch {
             return Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH);
         }
@@ -149,8 +181,16 @@ impl SessionCache {
         }
         session.epoch = next_epoch(session.epoch);
         session.used_ms = now_ms;
-        let partitions = session.order.values().map(|entry| (entry.key.clone(), entry.wanted)).collect();
-        Ok(Plan { session_id: asked.session_id, incremental: true, partitions })
+        let partitions = session
+            .order
+            .values()
+            .map(|entry| (entry.key.clone(), entry.wanted))
+            .collect();
+        Ok(Plan {
+            session_id: asked.session_id,
+            incremental: true,
+            partitions,
+        })
     }
 
     fn create(&mut self, asked: &Asked, now_ms: i64, random: &mut impl FnMut() -> i32) -> i32 {
@@ -158,9 +198,15 @@ impl SessionCache {
             return 0;
         }
         if self.sessions.len() >= self.slots_max {
-            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.used_ms).map(|(id, s)| (*id, s.used_ms));
+            let oldest = self
+                .sessions
+                .iter()
+                .min_by_key(|(_, session)| session.used_ms)
+                .map(|(id, s)| (*id, s.used_ms));
             match oldest {
-                Some((id, used)) if now_ms - used >= EVICTABLE_AFTER_MS => self.sessions.remove(&id),
+                Some((id, used)) if now_ms - used >= EVICTABLE_AFTER_MS => {
+                    self.sessions.remove(&id)
+                }
                 _ => return 0,
             };
         }
@@ -170,9 +216,20 @@ impl SessionCache {
                 break id;
             }
         };
-        debug_assert!(asked.partitions.iter().all(|((topic, _), _)| topic.is_id() == asked.by_id));
-        let mut session =
-            Session { epoch: 1, by_id: asked.by_id, used_ms: now_ms, order: BTreeMap::new(), places: HashMap::new(), next_place: 0 };
+        debug_assert!(
+            asked
+                .partitions
+                .iter()
+                .all(|((topic, _), _)| topic.is_id() == asked.by_id)
+        );
+        let mut session = Session {
+            epoch: 1,
+            by_id: asked.by_id,
+            used_ms: now_ms,
+            order: BTreeMap::new(),
+            places: HashMap::new(),
+            next_place: 0,
+        };
         for ((topic, partition), wanted) in &asked.partitions {
             let topic = match topic {
                 TopicKey::Name(name) => TopicKey::Name(name.detach()),
@@ -185,9 +242,24 @@ impl SessionCache {
     }
 
     /// Whether an incremental answer names the partition; notes what it tells. `urgent` = error, divergence; `has_data` = records.
-    pub(crate) fn tell(&mut self, session_id: i32, key: &PartitionKey, told: Told, urgent: bool, has_data: bool) -> bool {
-        let Some(session) = self.sessions.get_mut(&session_id) else { return true };
-        let Some(entry) = session.places.get(key).and_then(|place| session.order.get_mut(place)) else { return true };
+    pub(crate) fn tell(
+        &mut self,
+        session_id: i32,
+        key: &PartitionKey,
+        told: Told,
+        urgent: bool,
+        has_data: bool,
+    ) -> bool {
+        let Some(session) = self.sessions.get_mut(&session_id) else {
+            return true;
+        };
+        let Some(entry) = session
+            .places
+            .get(key)
+            .and_then(|place| session.order.get_mut(place))
+        else {
+            return true;
+        };
         let changed = urgent || has_data || entry.told != Some(told);
         // After an error the next good answer is news, whatever the offsets are.
         entry.told = if urgent { None } else { Some(told) };
@@ -217,12 +289,23 @@ mod tests {
     }
 
     fn wanted(fetch_offset: i64) -> Wanted {
-        Wanted { fetch_offset, max_bytes: 1, current_leader_epoch: -1, last_fetched_epoch: -1 }
+        Wanted {
+            fetch_offset,
+            max_bytes: 1,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+        }
     }
 
     fn ask(session_id: i32, session_epoch: i32, names: &[&'static str]) -> Asked {
         let partitions = names.iter().map(|name| (key(name), wanted(0))).collect();
-        Asked { session_id, session_epoch, by_id: false, partitions, forgotten: Vec::new() }
+        Asked {
+            session_id,
+            session_epoch,
+            by_id: false,
+            partitions,
+            forgotten: Vec::new(),
+        }
     }
 
     fn ids() -> impl FnMut() -> i32 {
@@ -244,9 +327,21 @@ mod tests {
         let next = cache.begin(ask(1, 1, &[]), 0, ids()).unwrap();
         assert_eq!((next.partitions.len(), next.incremental), (2, true));
         assert!(!cache.tell(1, &key("a"), Told::default(), false, false));
-        assert!(cache.tell(1, &key("b"), Told { high_watermark: 1, log_start_offset: 0 }, false, false));
+        assert!(cache.tell(
+            1,
+            &key("b"),
+            Told {
+                high_watermark: 1,
+                log_start_offset: 0
+            },
+            false,
+            false
+        ));
         assert!(cache.tell(1, &key("a"), Told::default(), true, false));
-        assert!(cache.tell(1, &key("a"), Told::default(), false, false), "after an error the next answer names it");
+        assert!(
+            cache.tell(1, &key("a"), Told::default(), false, false),
+            "after an error the next answer names it"
+        );
     }
 
     #[test]
@@ -262,11 +357,20 @@ mod tests {
     fn wrong_ids_epochs_and_naming_have_their_own_errors() {
         let mut cache = SessionCache::new(10);
         cache.begin(ask(0, 0, &["a"]), 0, ids()).unwrap();
-        assert_eq!(cache.begin(ask(9, 1, &[]), 0, ids()).unwrap_err(), ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
-        assert_eq!(cache.begin(ask(1, 2, &[]), 0, ids()).unwrap_err(), ErrorCode::INVALID_FETCH_SESSION_EPOCH);
+        assert_eq!(
+            cache.begin(ask(9, 1, &[]), 0, ids()).unwrap_err(),
+            ErrorCode::FETCH_SESSION_ID_NOT_FOUND
+        );
+        assert_eq!(
+            cache.begin(ask(1, 2, &[]), 0, ids()).unwrap_err(),
+            ErrorCode::INVALID_FETCH_SESSION_EPOCH
+        );
         let mut by_id = ask(1, 1, &[]);
         by_id.by_id = true;
-        assert_eq!(cache.begin(by_id, 0, ids()).unwrap_err(), ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
+        assert_eq!(
+            cache.begin(by_id, 0, ids()).unwrap_err(),
+            ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
+        );
     }
 
     #[test]
@@ -284,8 +388,26 @@ mod tests {
     fn a_full_cache_refuses_until_a_session_is_old() {
         let mut cache = SessionCache::new(1);
         let mut random = ids();
-        assert_eq!(cache.begin(ask(0, 0, &["a"]), 0, &mut random).unwrap().session_id, 1);
-        assert_eq!(cache.begin(ask(0, 0, &["a"]), 1_000, &mut random).unwrap().session_id, 0);
-        assert_eq!(cache.begin(ask(0, 0, &["a"]), EVICTABLE_AFTER_MS, &mut random).unwrap().session_id, 2);
+        assert_eq!(
+            cache
+                .begin(ask(0, 0, &["a"]), 0, &mut random)
+                .unwrap()
+                .session_id,
+            1
+        );
+        assert_eq!(
+            cache
+                .begin(ask(0, 0, &["a"]), 1_000, &mut random)
+                .unwrap()
+                .session_id,
+            0
+        );
+        assert_eq!(
+            cache
+                .begin(ask(0, 0, &["a"]), EVICTABLE_AFTER_MS, &mut random)
+                .unwrap()
+                .session_id,
+            2
+        );
     }
 }

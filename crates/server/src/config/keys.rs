@@ -25,33 +25,115 @@ pub struct BrokerKey {
 impl BrokerKey {
     /// The meaning as users read it.
     pub fn doc(&self) -> String {
-        if self.effect { self.def.doc.to_owned() } else { format!("Accepted for compatibility, without effect here ({}).", self.def.doc) }
+        if self.effect {
+            self.def.doc.to_owned()
+        } else {
+            format!(
+                "Accepted for compatibility, without effect here ({}).",
+                self.def.doc
+            )
+        }
     }
 }
 
 type Text = Option<&'static str>;
 
-const fn dynamic(name: &'static str, kind: ConfigType, default: Text, valid: Validator, doc: &'static str) -> BrokerKey {
-    BrokerKey { def: ConfigDef::new(name, kind, default, doc).valid(valid), effect: true, internal: false }
+const fn dynamic(
+    name: &'static str,
+    kind: ConfigType,
+    default: Text,
+    valid: Validator,
+    doc: &'static str,
+) -> BrokerKey {
+    BrokerKey {
+        def: ConfigDef::new(name, kind, default, doc).valid(valid),
+        effect: true,
+        internal: false,
+    }
 }
 
-const fn read_only(name: &'static str, kind: ConfigType, default: Text, valid: Validator, doc: &'static str) -> BrokerKey {
-    BrokerKey { def: ConfigDef::new(name, kind, default, doc).valid(valid).read_only(), effect: true, internal: false }
+const fn read_only(
+    name: &'static str,
+    kind: ConfigType,
+    default: Text,
+    valid: Validator,
+    doc: &'static str,
+) -> BrokerKey {
+    BrokerKey {
+        def: ConfigDef::new(name, kind, default, doc)
+            .valid(valid)
+            .read_only(),
+        effect: true,
+        internal: false,
+    }
 }
 
-const fn inert(name: &'static str, kind: ConfigType, default: Text, valid: Validator, feature: &'static str) -> BrokerKey {
-    BrokerKey { def: ConfigDef::new(name, kind, default, feature).valid(valid).read_only(), effect: false, internal: false }
+const fn inert(
+    name: &'static str,
+    kind: ConfigType,
+    default: Text,
+    valid: Validator,
+    feature: &'static str,
+) -> BrokerKey {
+    BrokerKey {
+        def: ConfigDef::new(name, kind, default, feature)
+            .valid(valid)
+            .read_only(),
+        effect: false,
+        internal: false,
+    }
 }
 
-const fn inert_dynamic(name: &'static str, kind: ConfigType, default: Text, valid: Validator, feature: &'static str) -> BrokerKey {
-    BrokerKey { def: ConfigDef::new(name, kind, default, feature).valid(valid), effect: false, internal: false }
+const fn inert_dynamic(
+    name: &'static str,
+    kind: ConfigType,
+    default: Text,
+    valid: Validator,
+    feature: &'static str,
+) -> BrokerKey {
+    BrokerKey {
+        def: ConfigDef::new(name, kind, default, feature).valid(valid),
+        effect: false,
+        internal: false,
+    }
 }
 
-const fn inert_internal(name: &'static str, kind: ConfigType, default: Text, valid: Validator, feature: &'static str) -> BrokerKey {
-    BrokerKey { def: ConfigDef::new(name, kind, default, feature).valid(valid).read_only(), effect: false, internal: true }
+const fn inert_internal(
+    name: &'static str,
+    kind: ConfigType,
+    default: Text,
+    valid: Validator,
+    feature: &'static str,
+) -> BrokerKey {
+    BrokerKey {
+        def: ConfigDef::new(name, kind, default, feature)
+            .valid(valid)
+            .read_only(),
+        effect: false,
+        internal: true,
+    }
 }
 
-static BY_NAME: LazyLock<HashMap<&'static str, &'static BrokerKey>> = LazyLock::new(|| all().map(|key| (key.def.name, key)).collect());
+static BY_NAME: LazyLock<HashMap<&'static str, &'static BrokerKey>> =
+    LazyLock::new(|| all().map(|key| (key.def.name, key)).collect());
+
+static DEFINITIONS: LazyLock<Vec<ConfigDef>> = LazyLock::new(|| all().map(|key| key.def).collect());
+
+/// The definitions alone, for the rules of the controller.
+pub fn definitions() -> &'static [ConfigDef] {
+    &DEFINITIONS
+}
+
+/// Broker keys that stand in for each other, the strongest first (`log.retention.ms` before its minutes and hours).
+pub fn weaker_spellings(name: &str) -> &'static [&'static str] {
+    match name {
+        "log.retention.ms" => &["log.retention.minutes", "log.retention.hours"],
+        "log.roll.ms" => &["log.roll.hours"],
+        "log.roll.jitter.ms" => &["log.roll.jitter.hours"],
+        "log.flush.interval.ms" => &["log.flush.scheduler.interval.ms"],
+        _ => &[],
+    }
+}
 
 /// All keys: Kafka's with effect, ours, Kafka's without effect.
 pub fn all() -> impl Iterator<Item = &'static BrokerKey> {
@@ -65,7 +147,10 @@ pub fn find(name: &str) -> Option<&'static BrokerKey> {
     }
     let inner = name.strip_prefix("listener.name.")?.split_once('.')?.1;
     // Mechanism prefixes of SASL keys: `listener.name.N.plain.sasl.jaas.config`.
-    BY_NAME.get(inner).or_else(|| BY_NAME.get(inner.split_once('.')?.1)).copied()
+    BY_NAME
+        .get(inner)
+        .or_else(|| BY_NAME.get(inner.split_once('.')?.1))
+        .copied()
 }
 
 #[cfg(test)]
@@ -76,7 +161,12 @@ mod tests {
     fn every_default_is_inside_its_own_range() {
         for key in all() {
             if let Some(default) = key.def.default {
-                assert!(key.def.parse(default).is_ok(), "{}: {:?}", key.def.name, key.def.parse(default));
+                assert!(
+                    key.def.parse(default).is_ok(),
+                    "{}: {:?}",
+                    key.def.name,
+                    key.def.parse(default)
+                );
             }
         }
     }
@@ -90,7 +180,12 @@ mod tests {
     #[test]
     fn kafkas_keys_are_all_there() {
         assert_eq!(effective::KEYS.len() + inert::KEYS.len(), 360);
-        for name in ["log.retention.ms", "ssl.keystore.password", "remote.log.reader.threads", "listener.name.internal.ssl.key.password"] {
+        for name in [
+            "log.retention.ms",
+            "ssl.keystore.password",
+            "remote.log.reader.threads",
+            "listener.name.internal.ssl.key.password",
+        ] {
             assert!(find(name).is_some(), "{name}");
         }
     }

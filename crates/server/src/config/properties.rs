@@ -45,7 +45,11 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, SyntaxError> {
         }
         let (key, value) = split(&logical);
         let fail = |message| SyntaxError { line, message };
-        entries.push(Entry { key: unescape(key).map_err(fail)?, value: unescape(value).map_err(fail)?, line });
+        entries.push(Entry {
+            key: unescape(key).map_err(fail)?,
+            value: unescape(value).map_err(fail)?,
+            line,
+        });
     }
     Ok(entries)
 }
@@ -104,7 +108,10 @@ fn unescape(text: &str) -> Result<String, String> {
                         }
                         (first, unit) => {
                             let units = first.into_iter().chain([unit]);
-                            out.extend(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)));
+                            out.extend(
+                                char::decode_utf16(units)
+                                    .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)),
+                            );
                             continue;
                         }
                     }
@@ -122,14 +129,26 @@ mod tests {
     use super::*;
 
     fn pairs(text: &str) -> Vec<(String, String, usize)> {
-        parse(text.as_bytes()).unwrap().into_iter().map(|e| (e.key, e.value, e.line)).collect()
+        parse(text.as_bytes())
+            .unwrap()
+            .into_iter()
+            .map(|e| (e.key, e.value, e.line))
+            .collect()
     }
 
     #[test]
     fn separators_continuations_and_escapes_follow_java() {
         let text = "# comment\n\n! other\na=1\n b : 2\nc 3\nd\ne = x\\\n    y\\\\\nf\\=g=h\\u0041\\tz\r\ni=\\ \\ j\n";
         let got = pairs(text);
-        let want = [("a", "1", 4), ("b", "2", 5), ("c", "3", 6), ("d", "", 7), ("e", "xy\\", 8), ("f=g", "hA\tz", 10), ("i", "  j", 11)];
+        let want = [
+            ("a", "1", 4),
+            ("b", "2", 5),
+            ("c", "3", 6),
+            ("d", "", 7),
+            ("e", "xy\\", 8),
+            ("f=g", "hA\tz", 10),
+            ("i", "  j", 11),
+        ];
         assert_eq!(got.len(), want.len());
         for (got, want) in got.iter().zip(want) {
             assert_eq!((got.0.as_str(), got.1.as_str(), got.2), want);

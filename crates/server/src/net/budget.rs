@@ -18,7 +18,10 @@ impl ByteBudget {
     /// A budget of `bytes`; anything below one largest request is raised to it, or that request could never be read.
     pub(crate) fn new(bytes: u64, request_bytes_max: u64) -> ByteBudget {
         let units = (bytes.max(request_bytes_max) / UNIT + 1).min(u64::from(u32::MAX >> 4)) as u32;
-        ByteBudget { permits: Arc::new(Semaphore::new(units as usize)), total: units }
+        ByteBudget {
+            permits: Arc::new(Semaphore::new(units as usize)),
+            total: units,
+        }
     }
 
     /// Waits until `len` bytes are free. The permit gives them back.
@@ -30,10 +33,12 @@ impl ByteBudget {
     /// A quarter of the machine's memory, at least 64 MiB.
     pub(crate) fn default_bytes() -> u64 {
         const FLOOR: u64 = 64 << 20;
-        let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        });
+        let total = std::fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| {
+                let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+                line.split_whitespace().nth(1)?.parse::<u64>().ok()
+            });
         total.map_or(FLOOR, |kib| (kib * 1024 / 4).max(FLOOR))
     }
 }

@@ -50,7 +50,11 @@ pub(crate) struct ReadFrame {
 const FRAME_BYTES_MIN: usize = 8;
 
 /// Reads one frame.
-pub(crate) async fn read_frame<R: AsyncRead + Unpin>(r: &mut R, limits: &ReadLimits, budget: &ByteBudget) -> Result<ReadFrame, ReadEnd> {
+pub(crate) async fn read_frame<R: AsyncRead + Unpin>(
+    r: &mut R,
+    limits: &ReadLimits,
+    budget: &ByteBudget,
+) -> Result<ReadFrame, ReadEnd> {
     let mut prefix = [0u8; 4];
     let first = match tokio::time::timeout(limits.idle, r.read(&mut prefix)).await {
         Err(_) => return Err(ReadEnd::Idle),
@@ -59,7 +63,12 @@ pub(crate) async fn read_frame<R: AsyncRead + Unpin>(r: &mut R, limits: &ReadLim
     if first == 0 {
         return Err(ReadEnd::Closed);
     }
-    match tokio::time::timeout(limits.frame_time_max, read_rest(r, prefix, first, limits, budget)).await {
+    match tokio::time::timeout(
+        limits.frame_time_max,
+        read_rest(r, prefix, first, limits, budget),
+    )
+    .await
+    {
         Err(_) => Err(ReadEnd::Slow),
         Ok(frame) => frame,
     }
@@ -91,7 +100,10 @@ async fn read_rest<R: AsyncRead + Unpin>(
             return Err(ReadEnd::Cut);
         }
     }
-    Ok(ReadFrame { bytes: buffer.freeze(), permit })
+    Ok(ReadFrame {
+        bytes: buffer.freeze(),
+        permit,
+    })
 }
 
 async fn read_exact<R: AsyncRead + Unpin>(r: &mut R, into: &mut [u8]) -> Result<(), ReadEnd> {
@@ -107,7 +119,11 @@ mod tests {
     use super::*;
 
     fn limits() -> ReadLimits {
-        ReadLimits { frame_bytes_max: 1 << 20, idle: Duration::from_secs(5), frame_time_max: Duration::from_secs(1) }
+        ReadLimits {
+            frame_bytes_max: 1 << 20,
+            idle: Duration::from_secs(5),
+            frame_time_max: Duration::from_secs(1),
+        }
     }
 
     async fn read(bytes: &[u8]) -> Result<ReadFrame, ReadEnd> {
@@ -135,14 +151,21 @@ mod tests {
     async fn short_input_is_told_from_a_close() {
         assert!(matches!(read(b"").await.unwrap_err(), ReadEnd::Closed));
         assert!(matches!(read(b"\0\0").await.unwrap_err(), ReadEnd::Cut));
-        assert!(matches!(read(b"\0\0\0\x10abc").await.unwrap_err(), ReadEnd::Cut));
+        assert!(matches!(
+            read(b"\0\0\0\x10abc").await.unwrap_err(),
+            ReadEnd::Cut
+        ));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_sender_is_cut_off() {
         let (mut client, mut server) = tokio::io::duplex(64);
-        tokio::io::AsyncWriteExt::write_all(&mut client, &[0, 0, 0, 16, 1]).await.unwrap();
-        let end = read_frame(&mut server, &limits(), &ByteBudget::new(1 << 20, 1 << 20)).await.unwrap_err();
+        tokio::io::AsyncWriteExt::write_all(&mut client, &[0, 0, 0, 16, 1])
+            .await
+            .unwrap();
+        let end = read_frame(&mut server, &limits(), &ByteBudget::new(1 << 20, 1 << 20))
+            .await
+            .unwrap_err();
         assert!(matches!(end, ReadEnd::Slow));
     }
 }

@@ -29,8 +29,11 @@ pub(crate) struct ConnectionCaps {
 impl ConnectionCaps {
     /// The most connections the descriptor limit of this process leaves room for.
     pub(crate) fn by_descriptors() -> usize {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-        usize::try_from(limit.saturating_sub(DESCRIPTORS_KEPT_BACK).max(limit / 2)).unwrap_or(usize::MAX)
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            .current
+            .unwrap_or(u64::MAX);
+        usize::try_from(limit.saturating_sub(DESCRIPTORS_KEPT_BACK).max(limit / 2))
+            .unwrap_or(usize::MAX)
     }
 }
 
@@ -43,27 +46,40 @@ pub(crate) struct ConnectionCounter {
 
 impl ConnectionCounter {
     pub(crate) fn new(caps: ConnectionCaps) -> Arc<ConnectionCounter> {
-        Arc::new(ConnectionCounter { caps, open: Mutex::new((0, HashMap::new())) })
+        Arc::new(ConnectionCounter {
+            caps,
+            open: Mutex::new((0, HashMap::new())),
+        })
     }
 
     /// A place for a connection from `peer`, or `None` when a cap is reached.
     pub(crate) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionSlot> {
         let ip = counted_as(peer);
         let mut open = self.open.lock();
-        let per_ip = self.caps.overrides.get(&peer.to_canonical()).copied().unwrap_or(self.caps.per_ip);
+        let per_ip = self
+            .caps
+            .overrides
+            .get(&peer.to_canonical())
+            .copied()
+            .unwrap_or(self.caps.per_ip);
         if open.0 >= self.caps.total || open.1.get(&ip).copied().unwrap_or(0) >= per_ip {
             return None;
         }
         open.0 += 1;
         *open.1.entry(ip).or_insert(0) += 1;
-        Some(ConnectionSlot { counter: self.clone(), ip })
+        Some(ConnectionSlot {
+            counter: self.clone(),
+            ip,
+        })
     }
 }
 
 /// IPv6 addresses are counted per /64: one host owns a whole one.
 fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
-        IpAddr::V6(v6) if !v6.is_loopback() => IpAddr::V6((u128::from(v6) & !u128::from(u64::MAX)).into()),
+        IpAddr::V6(v6) if !v6.is_loopback() => {
+            IpAddr::V6((u128::from(v6) & !u128::from(u64::MAX)).into())
+        }
         ip => ip,
     }
 }
@@ -92,11 +108,16 @@ impl Drop for ConnectionSlot {
 pub(crate) async fn bind(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
     if host.is_empty() {
         return match listen(SocketAddr::from(([0u16; 8], port)), backlog) {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => listen(SocketAddr::from(([0u8; 4], port)), backlog),
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                listen(SocketAddr::from(([0u8; 4], port)), backlog)
+            }
             bound => bound,
         };
     }
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{host}` does not resolve"));
+    let mut last = io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("`{host}` does not resolve"),
+    );
     for address in tokio::net::lookup_host((host, port)).await? {
         match listen(address, backlog) {
             Ok(listener) => return Ok(listener),
@@ -107,7 +128,11 @@ pub(crate) async fn bind(host: &str, port: u16, backlog: u32) -> io::Result<TcpL
 }
 
 fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(backlog)
@@ -144,7 +169,11 @@ mod tests {
     use super::*;
 
     fn counter(total: usize, per_ip: usize) -> Arc<ConnectionCounter> {
-        ConnectionCounter::new(ConnectionCaps { total, per_ip, overrides: HashMap::new() })
+        ConnectionCounter::new(ConnectionCaps {
+            total,
+            per_ip,
+            overrides: HashMap::new(),
+        })
     }
 
     #[test]

@@ -14,7 +14,11 @@ const PIECES_MAX: usize = 64;
 const SENDFILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Writes a whole frame. `stall_max`: how long the peer may take nothing before the connection counts as dead.
-pub(crate) async fn write_frame(stream: &TcpStream, frame: Frame, stall_max: Duration) -> io::Result<()> {
+pub(crate) async fn write_frame(
+    stream: &TcpStream,
+    frame: Frame,
+    stall_max: Duration,
+) -> io::Result<()> {
     let mut inline: Vec<Bytes> = Vec::new();
     for segment in frame.segments {
         match segment {
@@ -31,15 +35,26 @@ pub(crate) async fn write_frame(stream: &TcpStream, frame: Frame, stall_max: Dur
 async fn writable(stream: &TcpStream, stall_max: Duration) -> io::Result<()> {
     match tokio::time::timeout(stall_max, stream.writable()).await {
         Ok(ready) => ready,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes no bytes")),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the peer takes no bytes",
+        )),
     }
 }
 
-async fn write_inline(stream: &TcpStream, pieces: &mut Vec<Bytes>, stall_max: Duration) -> io::Result<()> {
+async fn write_inline(
+    stream: &TcpStream,
+    pieces: &mut Vec<Bytes>,
+    stall_max: Duration,
+) -> io::Result<()> {
     let mut at = 0;
     while at < pieces.len() {
         let written = {
-            let slices: Vec<IoSlice<'_>> = pieces[at..].iter().take(PIECES_MAX).map(|piece| IoSlice::new(piece)).collect();
+            let slices: Vec<IoSlice<'_>> = pieces[at..]
+                .iter()
+                .take(PIECES_MAX)
+                .map(|piece| IoSlice::new(piece))
+                .collect();
             stream.try_write_vectored(&slices)
         };
         match written {
@@ -53,7 +68,9 @@ async fn write_inline(stream: &TcpStream, pieces: &mut Vec<Bytes>, stall_max: Du
                     pieces[at].advance(written);
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => writable(stream, stall_max).await?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                writable(stream, stall_max).await?
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -68,13 +85,21 @@ async fn send_file(stream: &TcpStream, range: FileRange, stall_max: Duration) ->
     while left > 0 {
         let want = left.min(SENDFILE_BYTES_MAX) as usize;
         let sent = stream.try_io(Interest::WRITABLE, || {
-            rustix::fs::sendfile(stream, &*range.file, Some(&mut offset), want).map_err(io::Error::from)
+            rustix::fs::sendfile(stream, &*range.file, Some(&mut offset), want)
+                .map_err(io::Error::from)
         });
         match sent {
             // The file is shorter than the range: it was cut meanwhile. The length is promised already, so only closing is left.
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the segment became shorter while it was sent")),
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the segment became shorter while it was sent",
+                ));
+            }
             Ok(sent) => left -= sent as u64,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => writable(stream, stall_max).await?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                writable(stream, stall_max).await?
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -97,7 +122,11 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         let content: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
         file.write_all(&content).unwrap();
-        let range = FileRange { file: Arc::new(file), offset: 1000, len: 2_500_000 };
+        let range = FileRange {
+            file: Arc::new(file),
+            offset: 1000,
+            len: 2_500_000,
+        };
         let segments = vec![
             Segment::Bytes(Bytes::from_static(b"head")),
             Segment::Bytes(Bytes::from_static(b"er")),
@@ -106,9 +135,13 @@ mod tests {
         ];
         let len = segments.iter().map(Segment::len).sum();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
         let (server, _) = listener.accept().await.unwrap();
-        let write = tokio::spawn(async move { write_frame(&server, Frame { segments, len }, Duration::from_secs(5)).await });
+        let write = tokio::spawn(async move {
+            write_frame(&server, Frame { segments, len }, Duration::from_secs(5)).await
+        });
         let mut got = Vec::new();
         client.read_to_end(&mut got).await.unwrap();
         write.await.unwrap().unwrap();
@@ -121,10 +154,14 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_takes_nothing_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
         let (server, _) = listener.accept().await.unwrap();
         let frame = Frame::from_bytes(Bytes::from(vec![0u8; 64 << 20]));
-        let error = write_frame(&server, frame, Duration::from_millis(100)).await.unwrap_err();
+        let error = write_frame(&server, frame, Duration::from_millis(100))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,8 +1,12 @@
 //! Broker keys of Kafka 4.3 that are known, checked and described, but have no effect here; the meaning names the feature they belong to.
 
 use super::{BrokerKey, inert, inert_dynamic, inert_internal};
-use tarn_metadata::config::ConfigType::{Boolean, Class, Double, Int, List, Long, Password, Short, String};
-use tarn_metadata::config::Validator::{Any, AtLeast, Between, ExactOrBetween, Fraction, ListOf, NonEmpty, OneOf};
+use tarn_metadata::config::ConfigType::{
+    Boolean, Class, Double, Int, List, Long, Password, Short, String,
+};
+use tarn_metadata::config::Validator::{
+    Any, AtLeast, Between, ExactOrBetween, Fraction, ListOf, NonEmpty, OneOf,
+};
 
 #[rustfmt::skip]
 pub(super) const KEYS: &[BrokerKey] = &[

@@ -2,8 +2,8 @@
 
 use super::{BrokerKey, dynamic, inert, read_only};
 use tarn_metadata::config::ConfigType::{Boolean, Int, Long, String};
-use tarn_metadata::config::Validator::{Any, AtLeast, Between, OneOf, Rule};
 use tarn_metadata::config::ConfigValue;
+use tarn_metadata::config::Validator::{Any, AtLeast, Between, OneOf, Rule};
 
 #[rustfmt::skip]
 pub(super) const KEYS: &[BrokerKey] = &[
