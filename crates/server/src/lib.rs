@@ -8,9 +8,11 @@
 
 pub mod config;
 mod error;
+mod fetch_session;
+mod net;
 mod server;
 pub mod storage;
 
 pub use config::{Config, ConfigError, ConfigWarning};
 pub use error::StartError;
-pub use server::{Server, ShutdownReport};
+pub use server::{BoundListener, Server, ShutdownReport};

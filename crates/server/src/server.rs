@@ -2,8 +2,17 @@
 
 use std::net::SocketAddr;
 
-use crate::config::{BoundListener, Config};
+use crate::config::Config;
 use crate::error::StartError;
+
+/// A bound listener.
+#[derive(Debug, Clone)]
+pub struct BoundListener {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
 
 /// A running node. Dropping it without [`Server::shutdown`] leaves the log directories without the clean marker.
 #[derive(Debug)]
