@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tarn_controller::Controller;
@@ -11,11 +11,12 @@ use tarn_metadata::Image;
 use tarn_mirror::dialect::{DialectMemory, WireDialect};
 use tarn_replica::{ReplicaError, ReplicaManager};
 use tarn_wire::{ErrorCode, Str};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Listener};
 use crate::fetch_session::SessionCache;
-use crate::mirror_room::MirrorRoom;
+use crate::rooms::MirrorRoom;
 
 /// Error code with which the prototype refuses writes to a mirror topic.
 const READ_ONLY_TOPIC: i16 = 134;
@@ -32,13 +33,46 @@ pub(crate) struct Node {
     /// Advertised listeners with the ports that were really bound.
     pub(crate) advertised: Vec<Listener>,
     pub(crate) producer_ids: tokio::sync::Mutex<crate::handlers::init_producer_id::IdBlock>,
+    /// How far the partitions have followed the metadata.
+    pub(crate) applied: Applied,
     pub(crate) stop: CancellationToken,
+}
+
+/// How long a request waits for the partitions to follow a change it made.
+const APPLY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Metadata offset up to which this node's partitions are in line.
+#[derive(Debug)]
+pub(crate) struct Applied(watch::Sender<i64>);
+
+impl Default for Applied {
+    fn default() -> Applied {
+        Applied(watch::Sender::new(-1))
+    }
+}
+
+impl Applied {
+    /// Notes that the partitions are in line with the image of `offset`.
+    pub(crate) fn reached(&self, offset: i64) {
+        self.0.send_modify(|reached| *reached = offset.max(*reached));
+    }
 }
 
 impl Node {
     /// The newest metadata.
     pub(crate) fn image(&self) -> Arc<Image> {
         self.controller.image()
+    }
+
+    /// Waits, not for long, until the partitions are in line with the newest image, so that what a request created can be used at once.
+    pub(crate) async fn wait_applied(&self) {
+        let offset = self.image().offset();
+        let mut reached = self.applied.0.subscribe();
+        let wait = tokio::time::timeout(APPLY_WAIT_MAX, reached.wait_for(|reached| *reached >= offset));
+        tokio::select! {
+            _ = wait => {}
+            () = self.stop.cancelled() => {}
+        }
     }
 
     /// Whether mirror APIs are served.

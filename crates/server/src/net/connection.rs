@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_mirror::dialect::WireDialect;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,8 @@ pub(crate) struct ConnectionSettings {
     pub(crate) listener: Arc<str>,
     /// Whether it is a controller listener.
     pub(crate) controller: bool,
+    /// `mirror.wire.dialect`.
+    pub(crate) dialect: WireDialect,
     pub(crate) limits: ReadLimits,
     pub(crate) budget: ByteBudget,
     /// `socket.send.buffer.bytes` and `socket.receive.buffer.bytes`, when they were set by hand.
@@ -53,7 +56,7 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     configure(&stream, &settings);
-    let info = Arc::new(ConnectionInfo::new(peer, settings.listener.clone(), settings.controller));
+    let info = Arc::new(ConnectionInfo::new(peer, settings.listener.clone(), settings.controller, settings.dialect));
     let (mut read_half, write_half) = stream.split();
     let (sender, mut receiver) = mpsc::channel::<Outstanding>(ANSWERS_OUTSTANDING_MAX);
     let reading = async {
