@@ -115,6 +115,17 @@ pub fn java(version: &str, heap_mb: u32, logging: &Logging) -> Command {
     command
 }
 
+/// As [`java`], for what runs long and must run fast: the compilers and the collector of the JVM's choice.
+#[must_use]
+pub fn java_full(version: &str, heap_mb: u32, logging: &Logging) -> Command {
+    let mut command = Command::new("java");
+    command
+        .arg(format!("-Xmx{heap_mb}m"))
+        .args(logging.options())
+        .args(["-cp", &class_path(version)]);
+    command
+}
+
 /// Configuration files for the two logging libraries that Kafka used over the years.
 #[derive(Debug)]
 pub struct Logging {

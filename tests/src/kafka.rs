@@ -187,8 +187,12 @@ fn launch(
     first: bool,
     delete_at_end: bool,
 ) -> Result<Process> {
-    let mut command = jars::java(version, 512, logging);
-    // A broker that is killed while it writes its class data archive would leave a broken one: nothing shared here.
+    // Measurements want the JVM at its best, tests want it started fast.
+    let mut command =
+        match std::env::var_os("TARN_KAFKA_HEAP_MB").and_then(|h| h.to_str()?.parse().ok()) {
+            Some(heap_mb) => jars::java_full(version, heap_mb, logging),
+            None => jars::java(version, 512, logging),
+        };
     command.arg("KafkaNode");
     let config = dir.join("server.properties");
     if has_kraft(version) {

@@ -14,10 +14,19 @@ const TOOL_LIMIT: Duration = Duration::from_secs(120);
 /// When Java cannot be started or the tool hangs.
 #[must_use]
 pub fn run(main_class: &str, arguments: &[&str]) -> Output {
+    run_within(main_class, arguments, TOOL_LIMIT)
+}
+
+/// As [`run`], with a limit of its own.
+///
+/// # Panics
+/// When Java cannot be started or the tool takes longer.
+#[must_use]
+pub fn run_within(main_class: &str, arguments: &[&str], limit: Duration) -> Output {
     let scratch = Scratch::new("tool");
     let mut command = jars::java(KAFKA_CURRENT, 256, &Logging::write(scratch.path(), "WARN"));
     command.arg(main_class).args(arguments);
-    process::run(command, TOOL_LIMIT).unwrap_or_else(|e| panic!("{main_class}: {e:#}"))
+    process::run(command, limit).unwrap_or_else(|e| panic!("{main_class}: {e:#}"))
 }
 
 /// `DumpLogSegments --deep-iteration` over every segment file of a partition folder; `extra` selects a decoder.
