@@ -92,6 +92,12 @@ impl ReplicaManager {
     /// cannot be opened is left out unless it is the only one.
     pub async fn start(config: ReplicaConfig, image: Arc<Image>) -> Result<Arc<Self>, ReplicaError> {
         let dirs = open_dirs(config.log_dirs.clone()).await?;
+        Self::start_with_dirs(config, dirs, image).await
+    }
+
+    /// [`ReplicaManager::start`] over directories that the caller has opened and locked (the server does, because the metadata log, which lies in
+    /// one of them, is read before).
+    pub async fn start_with_dirs(config: ReplicaConfig, dirs: Vec<Arc<LogDir>>, image: Arc<Image>) -> Result<Arc<Self>, ReplicaError> {
         let syncer = Syncer::start(config.sync_threads, config.sync_policy);
         let manager = Arc::new(ReplicaManager {
             shared: Shared::new(config.node_id, config.durability, syncer),

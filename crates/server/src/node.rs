@@ -32,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) sessions: Mutex<SessionCache>,
     /// Advertised listeners with the ports that were really bound.
     pub(crate) advertised: Vec<Listener>,
+    /// Epoch of this node's registration.
+    pub(crate) broker_epoch: i64,
     pub(crate) producer_ids: tokio::sync::Mutex<crate::handlers::init_producer_id::IdBlock>,
     /// How far the partitions have followed the metadata.
     pub(crate) applied: Applied,

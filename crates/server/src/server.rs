@@ -82,8 +82,13 @@ impl Server {
 
     /// Resolves when the node had to stop by itself (for example the only log directory failed), with the reason.
     pub async fn failed(&self) -> String {
-        self.node.replicas.halted().cancelled().await;
-        "every log directory is offline; look for the first disk error above, repair the disk and start again".to_owned()
+        let halted = self.node.replicas.halted();
+        tokio::select! {
+            () = halted.cancelled() => {
+                "every log directory is offline; look for the first disk error above, repair the disk and start again".to_owned()
+            }
+            error = self.node.controller.wait_halted() => error.to_string(),
+        }
     }
 
     /// Clean shutdown: no new connections, running requests finish or are cut, logs are synced and marked clean. Under 5 s.
@@ -101,7 +106,7 @@ impl Server {
         self.stop_following.cancel();
         self.followers.close();
         bounded("metadata followers", STEP_MAX, self.followers.wait()).await;
-        let clean = matches!(tokio::time::timeout(CLOSE_MAX, self.node.replicas.shutdown()).await, Ok(Ok(())));
+        let clean = matches!(tokio::time::timeout(CLOSE_MAX, self.node.replicas.shutdown(self.node.broker_epoch)).await, Ok(Ok(())));
         bounded("controller", STEP_MAX, self.node.controller.shutdown()).await;
         tracing::info!(node = self.node.id(), clean, "stopped");
         ShutdownReport { clean }

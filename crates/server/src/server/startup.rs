@@ -41,7 +41,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
     let rules = rooms::rules(&config);
     let settings = settings::controller(&config, &identity.cluster_id, identity.metadata_directory_id, rules);
     let controller = Controller::start(settings).await.map_err(|error| rooms::controller_failed(&config, error))?;
-    rooms::register(&config, &controller, &identity, &advertised, &dirs).await?;
+    let broker_epoch = rooms::register(&config, &controller, &identity, &advertised, &dirs).await?;
     let image = controller.image();
     let replicas = ReplicaManager::start_with_dirs(settings::replicas(&config), dirs, image)
         .await
@@ -57,6 +57,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
         mirror,
         sessions: Mutex::new(SessionCache::new(slots)),
         advertised,
+        broker_epoch,
         producer_ids: Default::default(),
         applied: Applied::default(),
         stop: CancellationToken::new(),
