@@ -44,7 +44,7 @@ pub struct ShutdownReport {
 pub struct Server {
     bound: Vec<BoundListener>,
     node: Arc<Node>,
-    /// Ends connections and accept loops.
+    /// Ends connections at once, whatever they do.
     stop_serving: CancellationToken,
     /// Ends the loop that follows the metadata.
     stop_following: CancellationToken,
@@ -94,11 +94,12 @@ impl Server {
     /// Clean shutdown: no new connections, running requests finish or are cut, logs are synced and marked clean. Under 5 s.
     pub async fn shutdown(self) -> ShutdownReport {
         tracing::info!(node = self.node.id(), "shutting down");
-        // Long polls and waits for acknowledgements end by this; then the sockets close.
+        // Nothing is accepted or read any more and long polls end; requests that run get their answers, if they are quick.
         self.node.stop.cancel();
         self.connections.close();
+        let _ = tokio::time::timeout(REQUESTS_GRACE, self.connections.wait()).await;
         self.stop_serving.cancel();
-        bounded("connections", REQUESTS_GRACE, self.connections.wait()).await;
+        bounded("connections", STEP_MAX, self.connections.wait()).await;
         if let Some(mirror) = &self.node.mirror {
             bounded("mirror", STEP_MAX, mirror.shutdown()).await;
         }

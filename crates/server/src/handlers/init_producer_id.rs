@@ -59,6 +59,6 @@ async fn next_id(node: &Node) -> Result<i64, ErrorCode> {
         tracing::warn!(%error, "no producer ids");
         ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
     })?;
-    *block = IdBlock { next: start, end: start + PRODUCER_ID_BLOCK };
+    *block = IdBlock { next: start, end: start + i64::from(PRODUCER_ID_BLOCK) };
     block.take().ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
 }

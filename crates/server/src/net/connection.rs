@@ -120,7 +120,11 @@ async fn read_requests(
     sender: &mpsc::Sender<Outstanding>,
 ) -> String {
     loop {
-        let frame = match read_frame(read_half, &settings.limits, &settings.budget).await {
+        let read = tokio::select! {
+            () = node.stop.cancelled() => return "the server stops".to_owned(),
+            read = read_frame(read_half, &settings.limits, &settings.budget) => read,
+        };
+        let frame = match read {
             Ok(frame) => frame,
             Err(ReadEnd::Closed) => return ReadEnd::Closed.to_string(),
             Err(end) => {

@@ -139,6 +139,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, StartError
 
 fn serve_all(node: &Arc<Node>, sockets: Vec<Socket>, stop: &CancellationToken, connections: &TaskTracker) {
     let config = &node.config;
+    let accepting = &node.stop;
     let counter = ConnectionCounter::new(settings::caps(config));
     let dialect = config.text("mirror.wire.dialect").and_then(WireDialect::parse).unwrap_or_default();
     let (limits, budget) = (settings::read_limits(config), settings::budget(config));
@@ -157,6 +158,6 @@ fn serve_all(node: &Arc<Node>, sockets: Vec<Socket>, stop: &CancellationToken, c
             let work = connection::serve(stream, peer, slot, node.clone(), settings.clone(), stop_all.child_token());
             tasks.spawn(work);
         };
-        connections.spawn(listener::accept_loop(socket.listener, counter.clone(), stop.clone(), serve));
+        connections.spawn(listener::accept_loop(socket.listener, counter.clone(), accepting.clone(), serve));
     }
 }
