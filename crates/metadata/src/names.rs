@@ -96,6 +96,11 @@ pub fn names_collide(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| fold(*a) == fold(*b))
 }
 
+/// Two names with the same key collide in the sense of [`names_collide`]; for maps of claimed names.
+pub fn collision_key(name: &str) -> String {
+    name.replace('.', "_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -56,7 +56,8 @@ impl Default for Applied {
 impl Applied {
     /// Notes that the partitions are in line with the image of `offset`.
     pub(crate) fn reached(&self, offset: i64) {
-        self.0.send_modify(|reached| *reached = offset.max(*reached));
+        self.0
+            .send_modify(|reached| *reached = offset.max(*reached));
     }
 }
 
@@ -70,7 +71,10 @@ impl Node {
     pub(crate) async fn wait_applied(&self) {
         let offset = self.image().offset();
         let mut reached = self.applied.0.subscribe();
-        let wait = tokio::time::timeout(APPLY_WAIT_MAX, reached.wait_for(|reached| *reached >= offset));
+        let wait = tokio::time::timeout(
+            APPLY_WAIT_MAX,
+            reached.wait_for(|reached| *reached >= offset),
+        );
         tokio::select! {
             _ = wait => {}
             () = self.stop.cancelled() => {}
@@ -88,9 +92,18 @@ impl Node {
     }
 
     /// Host and port of a broker as clients of `listener` reach it.
-    pub(crate) fn endpoint(&self, image: &Image, broker: i32, listener: &str) -> Option<(Str, i32)> {
+    pub(crate) fn endpoint(
+        &self,
+        image: &Image,
+        broker: i32,
+        listener: &str,
+    ) -> Option<(Str, i32)> {
         if broker == self.id() {
-            let own = self.advertised.iter().find(|l| l.name == listener).or(self.advertised.first())?;
+            let own = self
+                .advertised
+                .iter()
+                .find(|l| l.name == listener)
+                .or(self.advertised.first())?;
             return Some((Str::from(own.host.as_str()), i32::from(own.port)));
         }
         let endpoint = image.broker(broker)?.endpoint(listener)?;
@@ -107,7 +120,8 @@ impl Node {
 
     /// The read-only error: 44, or 134 where the client or the configuration knows it.
     pub(crate) fn read_only_code(&self, connection: &ConnectionInfo) -> ErrorCode {
-        let prototype = self.config.number("mirror.read.only.error.code") == i64::from(READ_ONLY_TOPIC);
+        let prototype =
+            self.config.number("mirror.read.only.error.code") == i64::from(READ_ONLY_TOPIC);
         if prototype || connection.dialect.lock().knows_read_only_error() {
             ErrorCode(READ_ONLY_TOPIC)
         } else {
@@ -127,12 +141,24 @@ pub(crate) struct ConnectionInfo {
 }
 
 impl ConnectionInfo {
-    pub(crate) fn new(peer: SocketAddr, listener: Arc<str>, controller: bool, dialect: WireDialect) -> ConnectionInfo {
-        ConnectionInfo { peer, listener, controller, dialect: Mutex::new(DialectMemory::new(dialect)) }
+    pub(crate) fn new(
+        peer: SocketAddr,
+        listener: Arc<str>,
+        controller: bool,
+        dialect: WireDialect,
+    ) -> ConnectionInfo {
+        ConnectionInfo {
+            peer,
+            listener,
+            controller,
+            dialect: Mutex::new(DialectMemory::new(dialect)),
+        }
     }
 }
 
 /// Epoch milliseconds.
 pub(crate) fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as i64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_millis() as i64)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tarn_controller::plan::{NewTopic, plan_heartbeat, plan_registration, plan_topic};
-use tarn_controller::{ApiError, Controller, ControllerError, Rules};
+use tarn_controller::{ApiError, Controller, ControllerError};
 use tarn_coordinator::{InternalTopic, TopicCreator, system_clock};
 use tarn_group::{GroupConfig, GroupCoordinator};
 use tarn_log::LogDir;
@@ -27,12 +27,25 @@ pub(crate) use mirror_room::{MirrorRoom, mirror, rules};
 /// What a controller that does not start means for the operator.
 pub(crate) fn controller_failed(config: &Config, error: ControllerError) -> StartError {
     match error {
-        ControllerError::BadFile { path, reason } => StartError::Corrupt { what: path.display().to_string(), reason },
+        ControllerError::BadFile { path, reason } => StartError::Corrupt {
+            what: path.display().to_string(),
+            reason,
+        },
         ControllerError::Log(error @ tarn_log::LogError::Damaged { .. }) => {
-            let what = config.metadata_log_dir.join("__cluster_metadata-0").display().to_string();
-            StartError::Corrupt { what, reason: error.to_string() }
+            let what = config
+                .metadata_log_dir
+                .join("__cluster_metadata-0")
+                .display()
+                .to_string();
+            StartError::Corrupt {
+                what,
+                reason: error.to_string(),
+            }
         }
-        error => StartError::Room { room: "the controller", reason: error.to_string() },
+        error => StartError::Room {
+            room: "the controller",
+            reason: error.to_string(),
+        },
     }
 }
 
@@ -44,7 +57,10 @@ pub(crate) async fn register(
     advertised: &[Listener],
     dirs: &[Arc<LogDir>],
 ) -> Result<i64, StartError> {
-    let features = [(tarn_metadata::METADATA_VERSION, METADATA_VERSION_RANGE), (tarn_metadata::MIRROR_VERSION, MIRROR_VERSION_RANGE)];
+    let features = [
+        (tarn_metadata::METADATA_VERSION, METADATA_VERSION_RANGE),
+        (tarn_metadata::MIRROR_VERSION, MIRROR_VERSION_RANGE),
+    ];
     let request = BrokerRegistrationRequest {
         broker_id: config.node_id,
         cluster_id: Str::from(identity.cluster_id.as_str()),
@@ -69,13 +85,19 @@ pub(crate) async fn register(
             })
             .collect(),
         rack: config.text("broker.rack").map(Str::from),
-        log_dirs: dirs.iter().filter_map(|dir| crate::storage::directory_id(dir.path())).collect(),
+        log_dirs: dirs
+            .iter()
+            .filter_map(|dir| crate::storage::directory_id(dir.path()))
+            .collect(),
         previous_broker_epoch: -1,
         ..BrokerRegistrationRequest::default()
     };
     let cluster_id = identity.cluster_id.clone();
     let node_id = config.node_id;
-    let failed = |error: ApiError| StartError::Room { room: "the broker's registration", reason: error.to_string() };
+    let failed = |error: ApiError| StartError::Room {
+        room: "the broker's registration",
+        reason: error.to_string(),
+    };
     let broker_epoch = controller
         .submit("register broker", move |image, ctx| {
             let planned = plan_registration(image, ctx, &cluster_id, &request)?;
@@ -100,7 +122,10 @@ pub(crate) async fn register(
 }
 
 /// Creates internal topics with the broker's own identity.
-pub(crate) fn topic_creator(controller: &Controller, replicas: &Arc<ReplicaManager>) -> TopicCreator {
+pub(crate) fn topic_creator(
+    controller: &Controller,
+    replicas: &Arc<ReplicaManager>,
+) -> TopicCreator {
     let (controller, replicas) = (controller.clone(), replicas.clone());
     Arc::new(move |topic: InternalTopic| {
         let (controller, replicas) = (controller.clone(), replicas.clone());
@@ -115,10 +140,14 @@ pub(crate) fn topic_creator(controller: &Controller, replicas: &Arc<ReplicaManag
                 configs: topic.configs,
             };
             let created = controller
-                .submit("create internal topic", move |image, ctx| Ok::<_, ApiError>((plan_topic(image, ctx, &wanted)?, ())))
+                .submit("create internal topic", move |image, ctx| {
+                    Ok::<_, ApiError>((plan_topic(image, ctx, &wanted)?, ()))
+                })
                 .await;
             match created {
-                Err(error) if error.code != ErrorCode::TOPIC_ALREADY_EXISTS => Err(error.to_string()),
+                Err(error) if error.code != ErrorCode::TOPIC_ALREADY_EXISTS => {
+                    Err(error.to_string())
+                }
                 _ => {
                     wait_until_known(&replicas, &name).await;
                     Ok(())
@@ -141,8 +170,17 @@ async fn wait_until_known(replicas: &ReplicaManager, topic: &str) {
 }
 
 /// The group coordinator.
-pub(crate) fn groups(config: GroupConfig, replicas: &Arc<ReplicaManager>, controller: &Controller) -> Arc<GroupCoordinator> {
-    GroupCoordinator::new(config, replicas.clone(), topic_creator(controller, replicas), system_clock())
+pub(crate) fn groups(
+    config: GroupConfig,
+    replicas: &Arc<ReplicaManager>,
+    controller: &Controller,
+) -> Arc<GroupCoordinator> {
+    GroupCoordinator::new(
+        config,
+        replicas.clone(),
+        topic_creator(controller, replicas),
+        system_clock(),
+    )
 }
 
 /// Carries every image to partitions first, then to the coordinators, until `stop`.

@@ -107,7 +107,14 @@ impl Server {
         self.stop_following.cancel();
         self.followers.close();
         bounded("metadata followers", STEP_MAX, self.followers.wait()).await;
-        let clean = matches!(tokio::time::timeout(CLOSE_MAX, self.node.replicas.shutdown(self.node.broker_epoch)).await, Ok(Ok(())));
+        let clean = matches!(
+            tokio::time::timeout(
+                CLOSE_MAX,
+                self.node.replicas.shutdown(self.node.broker_epoch)
+            )
+            .await,
+            Ok(Ok(()))
+        );
         bounded("controller", STEP_MAX, self.node.controller.shutdown()).await;
         tracing::info!(node = self.node.id(), clean, "stopped");
         ShutdownReport { clean }

@@ -38,8 +38,17 @@ fn corpus() -> Vec<Vec<u8>> {
     );
     all.extend(frames(3, 12, &produce_request("t", 0, batch(&[b"x"]), -1)));
     all.extend(frames(4, 12, &fetch_request("t", 0, 1000, 0)));
-    all.extend(frames(2, 7, &create_request("g", 1, &[("retention.ms", "1")])));
-    let join = JoinGroupRequest { group_id: Str::from("g"), session_timeout_ms: 6000, protocol_type: Str::from("consumer"), ..Default::default() };
+    all.extend(frames(
+        2,
+        7,
+        &create_request("g", 1, &[("retention.ms", "1")]),
+    ));
+    let join = JoinGroupRequest {
+        group_id: Str::from("g"),
+        session_timeout_ms: 6000,
+        protocol_type: Str::from("consumer"),
+        ..Default::default()
+    };
     all.extend(frames(0, 9, &join));
     all
 }
@@ -50,7 +59,8 @@ async fn poke(client: &mut Client, frame: &[u8]) -> bool {
         return false;
     }
     // What became a long poll is given up: the connection goes, the server must not mind.
-    let answer = tokio::time::timeout(std::time::Duration::from_millis(300), client.read_frame()).await;
+    let answer =
+        tokio::time::timeout(std::time::Duration::from_millis(300), client.read_frame()).await;
     answer.is_ok_and(|answer| answer.is_some())
 }
 
@@ -103,7 +113,10 @@ async fn truncated_and_mutilated_requests_disturb_nobody() {
         sent += done.unwrap();
     }
     assert_eq!(sent, total);
-    assert_eq!(witness.produce("t", 0, batch(&[b"still here"]), -1).await.0, 0);
+    assert_eq!(
+        witness.produce("t", 0, batch(&[b"still here"]), -1).await.0,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,9 +124,26 @@ async fn bad_frame_lengths_close_the_connection() {
     let node = start().await;
     for length in [-1i32, -2, 0, 1, 7, i32::MAX, 104_857_601] {
         let mut client = Client::connect(node.server.address()).await;
-        client.stream.write_all(&length.to_be_bytes()).await.unwrap();
+        client
+            .stream
+            .write_all(&length.to_be_bytes())
+            .await
+            .unwrap();
         assert!(client.read_frame().await.is_none(), "length {length}");
     }
     let mut client = Client::connect(node.server.address()).await;
-    assert_eq!(client.call(9, &MetadataRequest { topics: None, ..Default::default() }).await.brokers.len(), 1);
+    assert_eq!(
+        client
+            .call(
+                9,
+                &MetadataRequest {
+                    topics: None,
+                    ..Default::default()
+                }
+            )
+            .await
+            .brokers
+            .len(),
+        1
+    );
 }

@@ -32,7 +32,11 @@ macro_rules! route {
 /// A row whose handler does its own decoding.
 macro_rules! raw_route {
     ($key:expr, $handler:path) => {
-        Route { key: $key, accepted_max: None, run: |node, call, body| Box::pin($handler(node, call, body)) }
+        Route {
+            key: $key,
+            accepted_max: None,
+            run: |node, call, body| Box::pin($handler(node, call, body)),
+        }
     };
 }
 
@@ -52,24 +56,37 @@ pub(crate) static ROUTES: &[Route] = &[
     route!(DescribeGroupsRequest, h::groups::describe_groups),
     route!(ListGroupsRequest, h::groups::list_groups),
     route!(ApiVersionsRequest, h::api_versions::handle),
-    route!(CreateTopicsRequest, h::create_topics::handle, Some(super::CREATE_TOPICS_WITH_MIRROR)),
+    route!(
+        CreateTopicsRequest,
+        h::create_topics::handle,
+        Some(super::CREATE_TOPICS_WITH_MIRROR)
+    ),
     route!(DeleteTopicsRequest, h::admin::delete_topics),
     route!(DeleteRecordsRequest, h::delete_records::handle),
     route!(InitProducerIdRequest, h::init_producer_id::handle),
-    route!(OffsetForLeaderEpochRequest, h::offset_for_leader_epoch::handle),
+    route!(
+        OffsetForLeaderEpochRequest,
+        h::offset_for_leader_epoch::handle
+    ),
     route!(DescribeConfigsRequest, h::describe_configs::handle),
     route!(AlterConfigsRequest, h::admin::alter_configs),
     route!(DescribeLogDirsRequest, h::describe_log_dirs::handle),
     route!(CreatePartitionsRequest, h::admin::create_partitions),
     route!(DeleteGroupsRequest, h::groups::delete_groups),
-    route!(IncrementalAlterConfigsRequest, h::admin::incremental_alter_configs),
+    route!(
+        IncrementalAlterConfigsRequest,
+        h::admin::incremental_alter_configs
+    ),
     route!(OffsetDeleteRequest, h::groups::offset_delete),
     route!(DescribeQuorumRequest, h::admin::describe_quorum),
     route!(UpdateFeaturesRequest, h::admin::update_features),
     route!(DescribeClusterRequest, h::describe_cluster::handle),
     route!(DescribeProducersRequest, h::describe_producers::handle),
     route!(ListConfigResourcesRequest, h::list_config_resources::handle),
-    route!(DescribeTopicPartitionsRequest, h::describe_topic_partitions::handle),
+    route!(
+        DescribeTopicPartitionsRequest,
+        h::describe_topic_partitions::handle
+    ),
     raw_route!(ApiKey::CREATE_MIRROR, h::mirrors::handle),
     raw_route!(ApiKey::ADD_TOPICS_TO_MIRROR, h::mirrors::handle),
     raw_route!(ApiKey::REMOVE_TOPICS_FROM_MIRROR, h::mirrors::handle),

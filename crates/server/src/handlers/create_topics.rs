@@ -14,26 +14,44 @@ use crate::node::Node;
 /// First version whose answers carry counts and settings.
 const SETTINGS_FROM: i16 = 5;
 
-pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: CreateTopicsRequest) -> CreateTopicsResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: CreateTopicsRequest,
+) -> CreateTopicsResponse {
     let mut request = request;
     if call.version < CREATE_TOPICS_WITH_MIRROR || !node.mirror_enabled() {
         for topic in &mut request.topics {
             topic.mirror_info = None;
         }
     }
-    let overrides: Vec<_> = request.topics.iter().map(|topic| (topic.name.detach(), topic.configs.clone())).collect();
+    let overrides: Vec<_> = request
+        .topics
+        .iter()
+        .map(|topic| (topic.name.detach(), topic.configs.clone()))
+        .collect();
     let mut response = node.controller.create_topics(request).await;
     node.wait_applied().await;
     if call.version >= SETTINGS_FROM {
-        for topic in response.topics.iter_mut().filter(|topic| topic.error_code == 0) {
-            let set = overrides.iter().find(|(name, _)| *name == topic.name).map(|(_, configs)| configs.as_slice());
+        for topic in response
+            .topics
+            .iter_mut()
+            .filter(|topic| topic.error_code == 0)
+        {
+            let set = overrides
+                .iter()
+                .find(|(name, _)| *name == topic.name)
+                .map(|(_, configs)| configs.as_slice());
             topic.configs = Some(settings(node, set.unwrap_or_default()));
         }
     }
     response
 }
 
-fn settings(node: &Node, set: &[tarn_wire::messages::create_topics_request::CreatableTopicConfig]) -> Vec<CreatableTopicConfigs> {
+fn settings(
+    node: &Node,
+    set: &[tarn_wire::messages::create_topics_request::CreatableTopicConfig],
+) -> Vec<CreatableTopicConfigs> {
     /// `config_source` of a value set for the topic.
     const TOPIC: i8 = 1;
     /// `config_source` of a value of the broker's file.
@@ -43,8 +61,15 @@ fn settings(node: &Node, set: &[tarn_wire::messages::create_topics_request::Crea
     topic_keys::TOPIC_CONFIGS
         .iter()
         .map(|def| {
-            let own = set.iter().rev().find(|config| config.name.as_str() == def.name).and_then(|config| config.value.clone());
-            let from_file = def.synonyms.iter().any(|synonym| node.config.set.contains_key(synonym.name));
+            let own = set
+                .iter()
+                .rev()
+                .find(|config| config.name.as_str() == def.name)
+                .and_then(|config| config.value.clone());
+            let from_file = def
+                .synonyms
+                .iter()
+                .any(|synonym| node.config.set.contains_key(synonym.name));
             let config_source = match (&own, from_file) {
                 (Some(_), _) => TOPIC,
                 (None, true) => STATIC_BROKER,
@@ -63,7 +88,10 @@ fn settings(node: &Node, set: &[tarn_wire::messages::create_topics_request::Crea
 }
 
 /// Creates topics with the broker's defaults, for Metadata; gives name and error of each (NONE = there now).
-pub(crate) async fn create_with_defaults(node: &Arc<Node>, names: Vec<Str>) -> Vec<(Str, ErrorCode)> {
+pub(crate) async fn create_with_defaults(
+    node: &Arc<Node>,
+    names: Vec<Str>,
+) -> Vec<(Str, ErrorCode)> {
     let topics = names
         .into_iter()
         .map(|name| CreatableTopic {
@@ -74,7 +102,10 @@ pub(crate) async fn create_with_defaults(node: &Arc<Node>, names: Vec<Str>) -> V
             ..CreatableTopic::default()
         })
         .collect();
-    let request = CreateTopicsRequest { topics, ..CreateTopicsRequest::default() };
+    let request = CreateTopicsRequest {
+        topics,
+        ..CreateTopicsRequest::default()
+    };
     let response = node.controller.create_topics(request).await;
     node.wait_applied().await;
     let outcome = |code: i16| match ErrorCode(code) {
@@ -82,5 +113,9 @@ pub(crate) async fn create_with_defaults(node: &Arc<Node>, names: Vec<Str>) -> V
         ErrorCode::TOPIC_ALREADY_EXISTS => ErrorCode::LEADER_NOT_AVAILABLE,
         other => other,
     };
-    response.topics.into_iter().map(|topic| (topic.name, outcome(topic.error_code))).collect()
+    response
+        .topics
+        .into_iter()
+        .map(|topic| (topic.name, outcome(topic.error_code)))
+        .collect()
 }

@@ -26,7 +26,11 @@ impl IdBlock {
     }
 }
 
-pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: InitProducerIdRequest) -> InitProducerIdResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    _call: &Call,
+    request: InitProducerIdRequest,
+) -> InitProducerIdResponse {
     let refused = |error: ErrorCode| InitProducerIdResponse {
         error_code: error.0,
         producer_id: -1,
@@ -40,7 +44,11 @@ pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: InitProducer
         None => {}
     }
     match next_id(node).await {
-        Ok(producer_id) => InitProducerIdResponse { producer_id, producer_epoch: 0, ..InitProducerIdResponse::default() },
+        Ok(producer_id) => InitProducerIdResponse {
+            producer_id,
+            producer_epoch: 0,
+            ..InitProducerIdResponse::default()
+        },
         Err(error) => refused(error),
     }
 }
@@ -55,10 +63,17 @@ async fn next_id(node: &Node) -> Result<i64, ErrorCode> {
         let (record, start) = plan_producer_ids(image, broker, epoch)?;
         Ok::<_, ApiError>((vec![record], start))
     };
-    let start = node.controller.submit("allocate producer ids", allocate).await.map_err(|error| {
-        tracing::warn!(%error, "no producer ids");
-        ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
-    })?;
-    *block = IdBlock { next: start, end: start + i64::from(PRODUCER_ID_BLOCK) };
+    let start = node
+        .controller
+        .submit("allocate producer ids", allocate)
+        .await
+        .map_err(|error| {
+            tracing::warn!(%error, "no producer ids");
+            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+        })?;
+    *block = IdBlock {
+        next: start,
+        end: start + i64::from(PRODUCER_ID_BLOCK),
+    };
     block.take().ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
 }

@@ -8,8 +8,16 @@ use crate::dispatch::{Answer, Call, Refusal};
 use crate::node::Node;
 
 pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<Answer, Refusal> {
-    let Some(_mirror) = &node.mirror else { return Err(Refusal::Unsupported { key: call.key, version: call.version }) };
+    let Some(_mirror) = &node.mirror else {
+        return Err(Refusal::Unsupported {
+            key: call.key,
+            version: call.version,
+        });
+    };
     call.connection.dialect.lock().note_mirror_key();
     let _ = body;
-    Err(Refusal::Unsupported { key: call.key, version: call.version })
+    Err(Refusal::Unsupported {
+        key: call.key,
+        version: call.version,
+    })
 }

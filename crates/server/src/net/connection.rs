@@ -56,7 +56,12 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     configure(&stream, &settings);
-    let info = Arc::new(ConnectionInfo::new(peer, settings.listener.clone(), settings.controller, settings.dialect));
+    let info = Arc::new(ConnectionInfo::new(
+        peer,
+        settings.listener.clone(),
+        settings.controller,
+        settings.dialect,
+    ));
     let (mut read_half, write_half) = stream.split();
     let (sender, mut receiver) = mpsc::channel::<Outstanding>(ANSWERS_OUTSTANDING_MAX);
     let reading = async {
@@ -139,7 +144,14 @@ async fn read_requests(
                 return refusal.to_string();
             }
         };
-        if sender.send(Outstanding { answer, _permit: frame.permit }).await.is_err() {
+        if sender
+            .send(Outstanding {
+                answer,
+                _permit: frame.permit,
+            })
+            .await
+            .is_err()
+        {
             return "the answers could not be written".to_owned();
         }
     }

@@ -15,7 +15,9 @@ pub(crate) struct MirrorRoom {}
 impl MirrorRoom {
     /// Whether a mirror wants (or would discover) a topic of this name.
     pub(crate) fn wants_topic(&self, image: &Image, name: &str) -> bool {
-        image.membership(name).is_some_and(|membership| membership.is_wanted())
+        image
+            .membership(name)
+            .is_some_and(|membership| membership.is_wanted())
     }
 
     /// Follows the metadata.
@@ -34,7 +36,11 @@ pub(crate) fn rules(config: &Config) -> Rules {
 }
 
 /// Starts the room, unless it is switched off.
-pub(crate) fn mirror(config: &Config, replicas: &Arc<ReplicaManager>, controller: &Controller) -> Result<Option<MirrorRoom>, StartError> {
+pub(crate) fn mirror(
+    config: &Config,
+    replicas: &Arc<ReplicaManager>,
+    controller: &Controller,
+) -> Result<Option<MirrorRoom>, StartError> {
     let _ = (config, replicas, controller);
     Ok(None)
 }

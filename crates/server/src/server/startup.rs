@@ -39,16 +39,27 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
     let dirs = open_dirs(&config).await?;
     let advertised = with_bound_ports(&config, &bound);
     let rules = rooms::rules(&config);
-    let settings = settings::controller(&config, &identity.cluster_id, identity.metadata_directory_id, rules);
-    let controller = Controller::start(settings).await.map_err(|error| rooms::controller_failed(&config, error))?;
+    let settings = settings::controller(
+        &config,
+        &identity.cluster_id,
+        identity.metadata_directory_id,
+        rules,
+    );
+    let controller = Controller::start(settings)
+        .await
+        .map_err(|error| rooms::controller_failed(&config, error))?;
     let broker_epoch = rooms::register(&config, &controller, &identity, &advertised, &dirs).await?;
     let image = controller.image();
     let replicas = ReplicaManager::start_with_dirs(settings::replicas(&config), dirs, image)
         .await
-        .map_err(|error| StartError::Room { room: "the partitions", reason: error.to_string() })?;
+        .map_err(|error| StartError::Room {
+            room: "the partitions",
+            reason: error.to_string(),
+        })?;
     let groups = rooms::groups(settings::groups(&config), &replicas, &controller);
     let mirror = rooms::mirror(&config, &replicas, &controller)?;
-    let slots = usize::try_from(config.number("max.incremental.fetch.session.cache.slots")).unwrap_or(0);
+    let slots =
+        usize::try_from(config.number("max.incremental.fetch.session.cache.slots")).unwrap_or(0);
     let node = Arc::new(Node {
         cluster_id: Str::from(identity.cluster_id),
         controller,
@@ -70,24 +81,44 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
     let connections = TaskTracker::new();
     serve_all(&node, sockets, &stop_serving, &connections);
     tracing::info!(node = node.id(), cluster_id = %node.cluster_id, listeners = ?bound, "started");
-    Ok(Server { bound, node, stop_serving, stop_following, connections, followers })
+    Ok(Server {
+        bound,
+        node,
+        stop_serving,
+        stop_following,
+        connections,
+        followers,
+    })
 }
 
 async fn bind_all(config: &Config) -> Result<(Vec<BoundListener>, Vec<Socket>), StartError> {
     let backlog = config.number("socket.listen.backlog.size").max(1) as u32;
     let mut bound = Vec::new();
     let mut sockets = Vec::new();
-    let all = config.listeners.iter().map(|l| (l, false)).chain(config.controller_listeners.iter().map(|l| (l, true)));
+    let all = config
+        .listeners
+        .iter()
+        .map(|l| (l, false))
+        .chain(config.controller_listeners.iter().map(|l| (l, true)));
     for (wanted, controller) in all {
         let failed = |source| StartError::Bind {
             listener: wanted.name.clone(),
             address: format!("{}:{}", wanted.host, wanted.port),
             source,
         };
-        let listener = listener::bind(&wanted.host, wanted.port, backlog).await.map_err(failed)?;
+        let listener = listener::bind(&wanted.host, wanted.port, backlog)
+            .await
+            .map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        bound.push(BoundListener { name: wanted.name.clone(), address });
-        sockets.push(Socket { listener, name: Arc::from(wanted.name.as_str()), controller });
+        bound.push(BoundListener {
+            name: wanted.name.clone(),
+            address,
+        });
+        sockets.push(Socket {
+            listener,
+            name: Arc::from(wanted.name.as_str()),
+            controller,
+        });
     }
     Ok((bound, sockets))
 }
@@ -118,7 +149,10 @@ async fn open_dirs(config: &Config) -> Result<Vec<Arc<LogDir>>, StartError> {
                 Err(LogError::Locked { .. }) => return Err(StartError::Locked { path }),
                 Err(error) => {
                     tracing::error!(dir = %path.display(), %error, "log directory left out");
-                    first_failure.get_or_insert(StartError::LogDir { path, reason: error.to_string() });
+                    first_failure.get_or_insert(StartError::LogDir {
+                        path,
+                        reason: error.to_string(),
+                    });
                 }
             }
         }
@@ -130,18 +164,31 @@ async fn open_dirs(config: &Config) -> Result<Vec<Arc<LogDir>>, StartError> {
     .await
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, StartError> + Send + 'static) -> Result<T, StartError> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StartError> + Send + 'static,
+) -> Result<T, StartError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => Err(StartError::Room { room: "the log directories", reason: error.to_string() }),
+        Err(error) => Err(StartError::Room {
+            room: "the log directories",
+            reason: error.to_string(),
+        }),
     }
 }
 
-fn serve_all(node: &Arc<Node>, sockets: Vec<Socket>, stop: &CancellationToken, connections: &TaskTracker) {
+fn serve_all(
+    node: &Arc<Node>,
+    sockets: Vec<Socket>,
+    stop: &CancellationToken,
+    connections: &TaskTracker,
+) {
     let config = &node.config;
     let accepting = &node.stop;
     let counter = ConnectionCounter::new(settings::caps(config));
-    let dialect = config.text("mirror.wire.dialect").and_then(WireDialect::parse).unwrap_or_default();
+    let dialect = config
+        .text("mirror.wire.dialect")
+        .and_then(WireDialect::parse)
+        .unwrap_or_default();
     let (limits, budget) = (settings::read_limits(config), settings::budget(config));
     for socket in sockets {
         let settings = ConnectionSettings {
@@ -155,9 +202,21 @@ fn serve_all(node: &Arc<Node>, sockets: Vec<Socket>, stop: &CancellationToken, c
         };
         let (node, tasks, stop_all) = (node.clone(), connections.clone(), stop.clone());
         let serve = move |stream, peer, slot| {
-            let work = connection::serve(stream, peer, slot, node.clone(), settings.clone(), stop_all.child_token());
+            let work = connection::serve(
+                stream,
+                peer,
+                slot,
+                node.clone(),
+                settings.clone(),
+                stop_all.child_token(),
+            );
             tasks.spawn(work);
         };
-        connections.spawn(listener::accept_loop(socket.listener, counter.clone(), accepting.clone(), serve));
+        connections.spawn(listener::accept_loop(
+            socket.listener,
+            counter.clone(),
+            accepting.clone(),
+            serve,
+        ));
     }
 }

@@ -11,7 +11,9 @@ use tarn_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicC
 use tarn_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use tarn_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use tarn_wire::messages::*;
-use tarn_wire::{Reader, Records, Request, Str, decode_response_header, request_frame, response_header_version};
+use tarn_wire::{
+    Reader, Records, Request, Str, decode_response_header, request_frame, response_header_version,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -30,13 +32,18 @@ pub async fn start_in(dir: &Path, more: &[(&str, &str)]) -> Server {
     let mut pairs = vec![
         ("process.roles", "broker,controller"),
         ("node.id", "1"),
-        ("listeners", "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"),
+        (
+            "listeners",
+            "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        ),
         ("controller.listener.names", "CONTROLLER"),
         ("log.dirs", logs.to_str().unwrap()),
         ("group.initial.rebalance.delay.ms", "0"),
     ];
     pairs.extend_from_slice(more);
-    Server::start(Config::from_pairs(&pairs).unwrap()).await.unwrap()
+    Server::start(Config::from_pairs(&pairs).unwrap())
+        .await
+        .unwrap()
 }
 
 pub async fn start_with(more: &[(&str, &str)]) -> Node {
@@ -78,13 +85,18 @@ impl Client {
             self.stream.read_exact(&mut body).await.ok()?;
             Some(Bytes::from(body))
         };
-        tokio::time::timeout(ANSWER_MAX, read).await.expect("an answer in time")
+        tokio::time::timeout(ANSWER_MAX, read)
+            .await
+            .expect("an answer in time")
     }
 
     pub async fn send<R: Request>(&mut self, version: i16, request: &R) -> i32 {
         let id = self.next_id;
         self.next_id += 1;
-        let frame = request_frame(id, Some("test"), version, request).unwrap().to_bytes().unwrap();
+        let frame = request_frame(id, Some("test"), version, request)
+            .unwrap()
+            .to_bytes()
+            .unwrap();
         self.stream.write_all(&frame).await.unwrap();
         id
     }
@@ -97,7 +109,8 @@ impl Client {
 
     pub async fn answer<R: Request>(&mut self, version: i16, id: i32) -> Option<R::Response> {
         let frame = self.read_frame().await?;
-        let (header, body) = decode_response_header(frame, response_header_version::<R>(version)).unwrap();
+        let (header, body) =
+            decode_response_header(frame, response_header_version::<R>(version)).unwrap();
         assert_eq!(header.correlation_id, id);
         let mut reader = Reader::new(body);
         let response = <R::Response as tarn_wire::Message>::decode(&mut reader, version).unwrap();
@@ -107,19 +120,39 @@ impl Client {
 
     /// Creates a topic and checks that it worked.
     pub async fn create(&mut self, name: &str, partitions: i32, configs: &[(&str, &str)]) {
-        let response = self.call(7, &create_request(name, partitions, configs)).await;
-        assert_eq!(response.topics[0].error_code, 0, "{:?}", response.topics[0].error_message);
+        let response = self
+            .call(7, &create_request(name, partitions, configs))
+            .await;
+        assert_eq!(
+            response.topics[0].error_code, 0,
+            "{:?}",
+            response.topics[0].error_message
+        );
     }
 
     /// Produces one batch by name; gives error code and base offset.
-    pub async fn produce(&mut self, topic: &str, partition: i32, batch: Vec<u8>, acks: i16) -> (i16, i64) {
-        let response = self.call(9, &produce_request(topic, partition, batch, acks)).await;
+    pub async fn produce(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        batch: Vec<u8>,
+        acks: i16,
+    ) -> (i16, i64) {
+        let response = self
+            .call(9, &produce_request(topic, partition, batch, acks))
+            .await;
         let partition = &response.responses[0].partition_responses[0];
         (partition.error_code, partition.base_offset)
     }
 
     /// Fetches one partition by name outside of any session.
-    pub async fn fetch(&mut self, topic: &str, offset: i64, max_bytes: i32, max_wait_ms: i32) -> fetch_response::PartitionData {
+    pub async fn fetch(
+        &mut self,
+        topic: &str,
+        offset: i64,
+        max_bytes: i32,
+        max_wait_ms: i32,
+    ) -> fetch_response::PartitionData {
         let request = fetch_request(topic, offset, max_bytes, max_wait_ms);
         let response = self.call(12, &request).await;
         assert_eq!(response.error_code, 0);
@@ -127,10 +160,18 @@ impl Client {
     }
 }
 
-pub fn create_request(name: &str, partitions: i32, configs: &[(&str, &str)]) -> CreateTopicsRequest {
+pub fn create_request(
+    name: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> CreateTopicsRequest {
     let configs = configs
         .iter()
-        .map(|(name, value)| CreatableTopicConfig { name: Str::from(*name), value: Some(Str::from(*value)), ..Default::default() })
+        .map(|(name, value)| CreatableTopicConfig {
+            name: Str::from(*name),
+            value: Some(Str::from(*value)),
+            ..Default::default()
+        })
         .collect();
     let topic = CreatableTopic {
         name: Str::from(name),
@@ -140,13 +181,31 @@ pub fn create_request(name: &str, partitions: i32, configs: &[(&str, &str)]) -> 
         mirror_info: None,
         ..Default::default()
     };
-    CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, ..Default::default() }
+    CreateTopicsRequest {
+        topics: vec![topic],
+        timeout_ms: 10_000,
+        ..Default::default()
+    }
 }
 
 pub fn produce_request(topic: &str, partition: i32, batch: Vec<u8>, acks: i16) -> ProduceRequest {
-    let data = PartitionProduceData { index: partition, records: Some(Records::Bytes(Bytes::from(batch))), ..Default::default() };
-    let topic = TopicProduceData { name: Str::from(topic), partition_data: vec![data], ..Default::default() };
-    ProduceRequest { transactional_id: None, acks, timeout_ms: 10_000, topic_data: vec![topic], ..Default::default() }
+    let data = PartitionProduceData {
+        index: partition,
+        records: Some(Records::Bytes(Bytes::from(batch))),
+        ..Default::default()
+    };
+    let topic = TopicProduceData {
+        name: Str::from(topic),
+        partition_data: vec![data],
+        ..Default::default()
+    };
+    ProduceRequest {
+        transactional_id: None,
+        acks,
+        timeout_ms: 10_000,
+        topic_data: vec![topic],
+        ..Default::default()
+    }
 }
 
 pub fn fetch_request(topic: &str, offset: i64, max_bytes: i32, max_wait_ms: i32) -> FetchRequest {
@@ -157,7 +216,11 @@ pub fn fetch_request(topic: &str, offset: i64, max_bytes: i32, max_wait_ms: i32)
         current_leader_epoch: -1,
         ..Default::default()
     };
-    let topic = FetchTopic { topic: Str::from(topic), partitions: vec![partition], ..Default::default() };
+    let topic = FetchTopic {
+        topic: Str::from(topic),
+        partitions: vec![partition],
+        ..Default::default()
+    };
     FetchRequest {
         replica_id: -1,
         max_wait_ms,
@@ -179,12 +242,19 @@ pub fn batch(values: &[&[u8]]) -> Vec<u8> {
 }
 
 pub fn now_ms() -> i64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_millis() as i64
 }
 
 /// Base offset and last offset of each whole batch.
 pub fn batch_offsets(records: &Option<Records>) -> Vec<(i64, i64)> {
-    let bytes = records.as_ref().and_then(Records::as_bytes).cloned().unwrap_or_default();
+    let bytes = records
+        .as_ref()
+        .and_then(Records::as_bytes)
+        .cloned()
+        .unwrap_or_default();
     tarn_records::batches(&bytes)
         .map_while(Result::ok)
         .map(|batch| (batch.header().base_offset, batch.header().last_offset()))
