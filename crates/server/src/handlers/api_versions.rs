@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tarn_metadata::{METADATA_VERSION, MIRROR_VERSION};
-use tarn_wire::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
+use tarn_wire::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use tarn_wire::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use tarn_wire::{ApiKey, ErrorCode, Str};
 
@@ -30,10 +32,18 @@ pub(crate) fn unsupported() -> ApiVersionsResponse {
     }
 }
 
-pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ApiVersionsRequest) -> ApiVersionsResponse {
-    let names_ok = is_software_name(&request.client_software_name) && is_software_name(&request.client_software_version);
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: ApiVersionsRequest,
+) -> ApiVersionsResponse {
+    let names_ok = is_software_name(&request.client_software_name)
+        && is_software_name(&request.client_software_version);
     if call.version >= 3 && !names_ok {
-        return ApiVersionsResponse { error_code: ErrorCode::INVALID_REQUEST.0, ..ApiVersionsResponse::default() };
+        return ApiVersionsResponse {
+            error_code: ErrorCode::INVALID_REQUEST.0,
+            ..ApiVersionsResponse::default()
+        };
     }
     let mirror = node.mirror_enabled();
     let api_keys = ROUTES
@@ -50,24 +60,33 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ApiVersionsRe
         .collect();
     let image = node.image();
     // Before version 4 a feature cannot have the lowest level 0: such features are left out (KIP-1022).
-    let supported_features = [(METADATA_VERSION, METADATA_VERSION_RANGE), (MIRROR_VERSION, MIRROR_VERSION_RANGE)]
-        .into_iter()
-        .filter(|(name, (min, _))| (call.version >= 4 || *min > 0) && (*name != MIRROR_VERSION || mirror))
-        .map(|(name, (min_version, max_version))| SupportedFeatureKey {
-            name: Str::from(name),
-            min_version,
-            max_version,
-            ..SupportedFeatureKey::default()
-        })
-        .collect();
+    let supported_features = [
+        (METADATA_VERSION, METADATA_VERSION_RANGE),
+        (MIRROR_VERSION, MIRROR_VERSION_RANGE),
+    ]
+    .into_iter()
+    .filter(|(name, (min, _))| {
+        (call.version >= 4 || *min > 0) && (*name != MIRROR_VERSION || mirror)
+    })
+    .map(|(name, (min_version, max_version))| SupportedFeatureKey {
+        name: Str::from(name),
+        min_version,
+        max_version,
+        ..SupportedFeatureKey::default()
+    })
+    .collect();
     let finalized = |name: &str, level: i16| FinalizedFeatureKey {
         name: Str::from(name),
         max_version_level: level,
         min_version_level: level,
         ..FinalizedFeatureKey::default()
     };
-    let mut finalized_features: Vec<_> =
-        image.features().iter().filter(|(name, _)| name.as_str() != MIRROR_VERSION).map(|(name, level)| finalized(name, *level)).collect();
+    let mut finalized_features: Vec<_> = image
+        .features()
+        .iter()
+        .filter(|(name, _)| name.as_str() != MIRROR_VERSION)
+        .map(|(name, level)| finalized(name, *level))
+        .collect();
     if mirror {
         finalized_features.push(finalized(MIRROR_VERSION, 1));
     }
@@ -84,5 +103,9 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ApiVersionsRe
 fn is_software_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let ends_ok = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    ends_ok(bytes.first()) && ends_ok(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+    ends_ok(bytes.first())
+        && ends_ok(bytes.last())
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
 }
