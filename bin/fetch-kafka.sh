@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches the jars of real Apache Kafka brokers, the oracle of the tests, with Maven into a cache that every run shares.
-#   fetch-kafka.sh [VERSION…]      default: every version that the tests use
+#   fetch-kafka.sh [VERSION…]      default: every version that the tests use; mirrormaker-VERSION fetches MirrorMaker 2
 # Each version ends up in $TARN_KAFKA_CACHE/VERSION/libs (default ~/.cache/tarn/kafka) with a marker file `complete`.
 # Not here: installing Java and Maven (bin/test.sh), starting a broker (tests/src/kafka.rs).
 set -euo pipefail
@@ -15,6 +15,9 @@ dependency() { # group artifact version
 
 artifacts_of() { # version: the pom's dependencies
   case $1 in
+    mirrormaker-*)
+      dependency org.apache.kafka connect-mirror "${1#mirrormaker-}"
+      dependency org.apache.kafka connect-runtime "${1#mirrormaker-}" ;;
     2.[0-4].*)
       # Its own ZooKeeper 3.4 cannot resolve addresses on a new JDK; 3.5.7 is the one that came with Kafka 2.4.1.
       dependency org.apache.kafka kafka_2.12 "$1"
@@ -43,7 +46,7 @@ POM
 
 logging_of() { # version: 4.x logs through log4j 2, which needs a binding; older ones bring theirs
   case $1 in
-    4.*) dependency org.apache.logging.log4j log4j-slf4j-impl 2.25.4 ;;
+    4.*|mirrormaker-4.*) dependency org.apache.logging.log4j log4j-slf4j-impl 2.25.4 ;;
     3.*) ;; # reload4j comes with kafka_2.13
     2.[0-4].*) ;; # log4j 1 comes with it
     2.*) dependency org.slf4j slf4j-reload4j 1.7.36 ;;

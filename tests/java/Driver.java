@@ -84,6 +84,13 @@ public final class Driver {
                 }
             });
         }
+        if (args.length > 0) { // our own folder, which nobody else can remove any more
+            java.io.File dir = new java.io.File(args[0]);
+            for (java.io.File f : dir.listFiles()) {
+                f.delete();
+            }
+            dir.delete();
+        }
         Runtime.getRuntime().halt(0);
     }
 

@@ -9,6 +9,10 @@
 import java.io.InputStream;
 import java.io.PrintStream;
 import java.lang.reflect.Method;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.stream.Stream;
 
 public final class KafkaNode {
     private KafkaNode() { }
@@ -56,9 +60,23 @@ public final class KafkaNode {
             } catch (java.io.IOException gone) {
                 // the same as the end of the stream
             }
+            deleteAtEnd();
             Runtime.getRuntime().halt(0);
         }, "parent-watch");
         watch.setDaemon(true);
         watch.start();
+    }
+
+    /** A node that many tests share has no owner left that could remove its folder. */
+    private static void deleteAtEnd() {
+        String dir = System.getenv("TARN_DELETE_AT_END");
+        if (dir == null) {
+            return;
+        }
+        try (Stream<Path> files = Files.walk(Path.of(dir))) {
+            files.sorted(Comparator.reverseOrder()).forEach(f -> f.toFile().delete());
+        } catch (java.io.IOException | java.io.UncheckedIOException e) {
+            // the broker is still writing: what is left is small
+        }
     }
 }

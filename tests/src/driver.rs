@@ -54,11 +54,20 @@ pub fn driver() -> &'static Driver {
 impl Driver {
     fn start() -> Self {
         // Lives as long as the process; the files are tiny.
-        let dir = tempfile::Builder::new().prefix("tarn-test-driver-").tempdir().expect("temporary folder").keep();
+        let dir = tempfile::Builder::new()
+            .prefix("tarn-test-driver-")
+            .tempdir()
+            .expect("temporary folder")
+            .keep();
         let logging = Logging::write(&dir, "ERROR");
         let mut command = jars::java(KAFKA_CURRENT, 512, &logging);
         let log = std::fs::File::create(dir.join("driver.log")).expect("driver log");
-        command.arg("Driver").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        command
+            .arg("Driver")
+            .arg(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut child = command.spawn().expect("java runs");
         let input = child.stdin.take().expect("piped");
         let output = child.stdout.take().expect("piped");
@@ -66,14 +75,20 @@ impl Driver {
         let answers = Arc::clone(&waiting);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let Ok(answer) = serde_json::from_str::<Value>(&line) else { continue };
+                let Ok(answer) = serde_json::from_str::<Value>(&line) else {
+                    continue;
+                };
                 let id = answer["id"].as_u64().unwrap_or_default();
                 if let Some(to) = lock(&answers).remove(&id) {
                     to.send(answer).ok();
                 }
             }
         });
-        Self { input: Mutex::new((input, 0)), waiting, _child: child }
+        Self {
+            input: Mutex::new((input, 0)),
+            waiting,
+            _child: child,
+        }
     }
 
     /// Sends one command and waits for its answer. Several threads may call at once.
@@ -92,12 +107,17 @@ impl Driver {
             lock(&self.waiting).insert(input.1, to);
             writeln!(input.0, "{command}").expect("the driver JVM runs");
         }
-        let answer = answer.recv_timeout(ANSWER_LIMIT).unwrap_or_else(|_| panic!("the driver did not answer {command}"));
+        let answer = answer
+            .recv_timeout(ANSWER_LIMIT)
+            .unwrap_or_else(|_| panic!("the driver did not answer {command}"));
         if answer["ok"] == json!(true) {
             return Ok(answer);
         }
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
-        Err(DriverError { class: text("error"), message: text("message") })
+        Err(DriverError {
+            class: text("error"),
+            message: text("message"),
+        })
     }
 }
 
@@ -126,48 +146,87 @@ impl Cluster {
     /// When the call fails.
     pub fn call(&self, op: &str, fields: Value) -> Value {
         let shown = fields.to_string();
-        self.try_call(op, fields).unwrap_or_else(|e| panic!("{op} {shown} on {}: {e}", self.bootstrap))
+        self.try_call(op, fields)
+            .unwrap_or_else(|e| panic!("{op} {shown} on {}: {e}", self.bootstrap))
     }
 
     /// Creates a topic and gives its id (22 characters; the zero id where the broker has none).
     pub fn create_topic(&self, topic: &str, partitions: i32, configs: Value) -> String {
-        let answer = self.call("create_topic", json!({"topic": topic, "partitions": partitions, "configs": configs}));
+        let answer = self.call(
+            "create_topic",
+            json!({"topic": topic, "partitions": partitions, "configs": configs}),
+        );
         answer["topicId"].as_str().unwrap_or_default().to_owned()
     }
 
     /// The topic's id.
     #[must_use]
     pub fn topic_id(&self, topic: &str) -> String {
-        self.call("describe_topic", json!({"topic": topic}))["topicId"].as_str().unwrap_or_default().to_owned()
+        self.call("describe_topic", json!({"topic": topic}))["topicId"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// Produces records given as JSON (`key`, `value`, `headers`, `size`, `timestamp`, `partition`) with producer settings `props`.
     pub fn produce(&self, topic: &str, records: Value, props: Value) -> Value {
-        self.call("produce", json!({"topic": topic, "records": records, "props": props}))
+        self.call(
+            "produce",
+            json!({"topic": topic, "records": records, "props": props}),
+        )
     }
 
     /// Produces `count` generated records of `size` bytes, round robin over `partitions`.
-    pub fn produce_many(&self, topic: &str, partitions: i32, count: u32, size: u32, props: Value) -> Value {
+    pub fn produce_many(
+        &self,
+        topic: &str,
+        partitions: i32,
+        count: u32,
+        size: u32,
+        props: Value,
+    ) -> Value {
         self.call("produce", json!({"topic": topic, "partitions": partitions, "count": count, "size": size, "props": props}))
     }
 
     /// Log end as a read_uncommitted client sees it.
     #[must_use]
     pub fn end_offset(&self, topic: &str, partition: i32) -> i64 {
-        self.call("offset", json!({"topic": topic, "partition": partition, "at": "latest"}))["offset"].as_i64().unwrap_or(-1)
+        self.call(
+            "offset",
+            json!({"topic": topic, "partition": partition, "at": "latest"}),
+        )["offset"]
+            .as_i64()
+            .unwrap_or(-1)
     }
 
     /// Log start.
     #[must_use]
     pub fn start_offset(&self, topic: &str, partition: i32) -> i64 {
-        self.call("offset", json!({"topic": topic, "partition": partition, "at": "earliest"}))["offset"].as_i64().unwrap_or(-1)
+        self.call(
+            "offset",
+            json!({"topic": topic, "partition": partition, "at": "earliest"}),
+        )["offset"]
+            .as_i64()
+            .unwrap_or(-1)
     }
 
     /// Reads a whole partition with Kafka's own consumer, in the canonical form of [`crate::records`].
     #[must_use]
     pub fn consume(&self, topic: &str, partition: i32, committed: bool) -> Vec<String> {
-        let answer = self.call("consume", json!({"topic": topic, "partition": partition, "committed": committed}));
-        assert_eq!(answer["position"], answer["end"], "the consumer did not reach the end of {topic}-{partition} on {}", self.bootstrap);
-        answer["records"].as_array().into_iter().flatten().filter_map(|r| r.as_str().map(str::to_owned)).collect()
+        let answer = self.call(
+            "consume",
+            json!({"topic": topic, "partition": partition, "committed": committed}),
+        );
+        assert_eq!(
+            answer["position"], answer["end"],
+            "the consumer did not reach the end of {topic}-{partition} on {}",
+            self.bootstrap
+        );
+        answer["records"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|r| r.as_str().map(str::to_owned))
+            .collect()
     }
 }

@@ -11,15 +11,27 @@ use std::sync::OnceLock;
 pub const KAFKA_CURRENT: &str = "4.3.1";
 
 /// Settings that make short JVM runs start fast.
-pub const JVM_FAST: [&str; 4] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true"];
+pub const JVM_FAST: [&str; 4] = [
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Djava.net.preferIPv4Stack=true",
+];
 
 fn cache() -> PathBuf {
-    env::var_os("TARN_KAFKA_CACHE").map(PathBuf::from).unwrap_or_else(|| {
-        let home = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).unwrap_or_else(|| {
-            PathBuf::from(env::var_os("HOME").expect("HOME or TARN_KAFKA_CACHE must be set")).join(".cache")
-        });
-        home.join("tarn/kafka")
-    })
+    env::var_os("TARN_KAFKA_CACHE")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| {
+            let home = env::var_os("XDG_CACHE_HOME")
+                .map(PathBuf::from)
+                .unwrap_or_else(|| {
+                    PathBuf::from(
+                        env::var_os("HOME").expect("HOME or TARN_KAFKA_CACHE must be set"),
+                    )
+                    .join(".cache")
+                });
+            home.join("tarn/kafka")
+        })
 }
 
 /// The class path of one version, with the compiled test classes in front.
@@ -38,7 +50,11 @@ pub fn class_path(version: &str) -> String {
 #[must_use]
 pub fn libs(version: &str) -> PathBuf {
     let home = cache().join(version);
-    assert!(home.join("complete").exists(), "the jars of kafka {version} are not in {}: run bin/fetch-kafka.sh {version}", cache().display());
+    assert!(
+        home.join("complete").exists(),
+        "the jars of kafka {version} are not in {}: run bin/fetch-kafka.sh {version}",
+        cache().display()
+    );
     home.join("libs")
 }
 
@@ -47,21 +63,39 @@ fn classes() -> &'static Path {
     static CLASSES: OnceLock<PathBuf> = OnceLock::new();
     CLASSES.get_or_init(|| {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("java");
-        let files: Vec<PathBuf> = ["Driver.java", "KafkaNode.java"].iter().map(|f| sources.join(f)).collect();
+        let files: Vec<PathBuf> = ["Driver.java", "KafkaNode.java"]
+            .iter()
+            .map(|f| sources.join(f))
+            .collect();
         let mut hash = DefaultHasher::new();
         for file in &files {
-            fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).hash(&mut hash);
+            fs::read(file)
+                .unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+                .hash(&mut hash);
         }
         let home = cache().join(format!("classes-{:016x}", hash.finish()));
         if !home.exists() {
-            let work = tempfile::Builder::new().prefix(".classes-").tempdir_in(cache()).expect("folder for classes");
+            let work = tempfile::Builder::new()
+                .prefix(".classes-")
+                .tempdir_in(cache())
+                .expect("folder for classes");
             let output = Command::new("javac")
-                .args(["-nowarn", "-Xlint:none", "-cp", &format!("{}/*", libs(KAFKA_CURRENT).display()), "-d"])
+                .args([
+                    "-nowarn",
+                    "-Xlint:none",
+                    "-cp",
+                    &format!("{}/*", libs(KAFKA_CURRENT).display()),
+                    "-d",
+                ])
                 .arg(work.path())
                 .args(&files)
                 .output()
                 .expect("javac runs (a JDK 17 or newer is needed)");
-            assert!(output.status.success(), "javac failed on tests/java: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "javac failed on tests/java: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             // Losing the race against another test process is fine: the content is the same.
             fs::rename(work.path(), &home).ok();
         }
@@ -73,7 +107,22 @@ fn classes() -> &'static Path {
 #[must_use]
 pub fn java(version: &str, heap_mb: u32, logging: &Logging) -> Command {
     let mut command = Command::new("java");
-    command.args(JVM_FAST).arg(format!("-Xmx{heap_mb}m")).args(logging.options()).args(["-cp", &class_path(version)]);
+    command
+        .args(JVM_FAST)
+        .arg(format!("-Xmx{heap_mb}m"))
+        .args(logging.options())
+        .args(["-cp", &class_path(version)]);
+    command
+}
+
+/// As [`java`], for what runs long and must run fast: the compilers and the collector of the JVM's choice.
+#[must_use]
+pub fn java_full(version: &str, heap_mb: u32, logging: &Logging) -> Command {
+    let mut command = Command::new("java");
+    command
+        .arg(format!("-Xmx{heap_mb}m"))
+        .args(logging.options())
+        .args(["-cp", &class_path(version)]);
     command
 }
 
@@ -91,7 +140,10 @@ impl Logging {
     /// When they cannot be written.
     #[must_use]
     pub fn write(dir: &Path, level: &str) -> Self {
-        let logging = Self { log4j1: dir.join("log4j.properties"), log4j2: dir.join("log4j2.properties") };
+        let logging = Self {
+            log4j1: dir.join("log4j.properties"),
+            log4j2: dir.join("log4j2.properties"),
+        };
         let v1 = format!(
             "log4j.rootLogger={level}, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\nlog4j.appender.out.target=System.err\n\
              log4j.appender.out.layout=org.apache.log4j.PatternLayout\nlog4j.appender.out.layout.ConversionPattern=%d %p %c{{1}} %m%n\n"

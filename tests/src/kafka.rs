@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -47,15 +48,42 @@ impl Kafka {
         Self::try_start(version, settings).unwrap_or_else(|e| panic!("kafka {version}: {e:#}"))
     }
 
+    /// The node of the current version that the cases of this process share. Each uses topics of its own; nobody kills it.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Kafka> = OnceLock::new();
+        // Statics are never dropped: the node removes its folder itself when this process is gone.
+        SHARED.get_or_init(|| {
+            Self::try_start_at(KAFKA_CURRENT, &[], true)
+                .unwrap_or_else(|e| panic!("shared kafka: {e:#}"))
+        })
+    }
+
     fn try_start(version: &str, settings: &[(&str, &str)]) -> Result<Self> {
+        Self::try_start_at(version, settings, false)
+    }
+
+    fn try_start_at(version: &str, settings: &[(&str, &str)], delete_at_end: bool) -> Result<Self> {
         let scratch = Scratch::new(&format!("kafka-{version}"));
         let dir = scratch.path();
         let logging = Logging::write(dir, "WARN");
         let port = free_port();
-        let config = if has_kraft(version) { kraft_config(dir, port) } else { zookeeper_config(dir, port)? };
-        fs::write(dir.join("server.properties"), with_settings(config, settings))?;
-        let process = launch(version, dir, &logging, true)?;
-        let mut kafka = Self { version: version.into(), port, process, logging, scratch };
+        let config = if has_kraft(version) {
+            kraft_config(dir, port)
+        } else {
+            zookeeper_config(dir, port)?
+        };
+        fs::write(
+            dir.join("server.properties"),
+            with_settings(config, settings),
+        )?;
+        let process = launch(version, dir, &logging, true, delete_at_end)?;
+        let mut kafka = Self {
+            version: version.into(),
+            port,
+            process,
+            logging,
+            scratch,
+        };
         kafka.await_ready();
         Ok(kafka)
     }
@@ -64,7 +92,9 @@ impl Kafka {
         let (port, process) = (self.port, &mut self.process);
         wait::until(START_LIMIT, "kafka answers ApiVersions", || {
             process.check_running().unwrap_or_else(|e| panic!("{e:#}"));
-            raw::api_versions(port).map(|_| ()).map_err(|e| format!("{e:#}"))
+            raw::api_versions(port)
+                .map(|_| ())
+                .map_err(|e| format!("{e:#}"))
         });
     }
 
@@ -89,13 +119,24 @@ impl Kafka {
     /// The Java clients' view of it.
     #[must_use]
     pub fn cluster(&self) -> Cluster {
-        Cluster { bootstrap: self.bootstrap() }
+        Cluster {
+            bootstrap: self.bootstrap(),
+        }
     }
 
     /// The folder of one partition.
     #[must_use]
     pub fn partition_dir(&self, topic: &str, partition: i32) -> PathBuf {
-        self.scratch.path().join("data").join(format!("{topic}-{partition}"))
+        self.scratch
+            .path()
+            .join("data")
+            .join(format!("{topic}-{partition}"))
+    }
+
+    /// The folder with all partitions.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.scratch.path().join("data")
     }
 
     /// The broker process, for freezing it.
@@ -123,7 +164,14 @@ impl Kafka {
     /// # Panics
     /// When it does not come up.
     pub fn restart(&mut self) {
-        self.process = launch(&self.version, self.scratch.path(), &self.logging, false).expect("kafka starts again");
+        self.process = launch(
+            &self.version,
+            self.scratch.path(),
+            &self.logging,
+            false,
+            false,
+        )
+        .expect("kafka starts again");
         self.await_ready();
     }
 }
@@ -132,9 +180,19 @@ fn has_kraft(version: &str) -> bool {
     !version.starts_with("2.")
 }
 
-fn launch(version: &str, dir: &Path, logging: &Logging, first: bool) -> Result<Process> {
-    let mut command = jars::java(version, 512, logging);
-    // A broker that is killed while it writes its class data archive would leave a broken one: nothing shared here.
+fn launch(
+    version: &str,
+    dir: &Path,
+    logging: &Logging,
+    first: bool,
+    delete_at_end: bool,
+) -> Result<Process> {
+    // Measurements want the JVM at its best, tests want it started fast.
+    let mut command =
+        match std::env::var_os("TARN_KAFKA_HEAP_MB").and_then(|h| h.to_str()?.parse().ok()) {
+            Some(heap_mb) => jars::java_full(version, heap_mb, logging),
+            None => jars::java(version, 512, logging),
+        };
     command.arg("KafkaNode");
     let config = dir.join("server.properties");
     if has_kraft(version) {
@@ -143,8 +201,21 @@ fn launch(version: &str, dir: &Path, logging: &Logging, first: bool) -> Result<P
             command.arg(random_id());
         }
     } else {
-        command.arg("zookeeper").arg(dir.join("zookeeper.properties")).arg(config);
-        command.arg(if first { 0 } else { ZOOKEEPER_SESSION_MS + 1_000 }.to_string());
+        command
+            .arg("zookeeper")
+            .arg(dir.join("zookeeper.properties"))
+            .arg(config);
+        command.arg(
+            if first {
+                0
+            } else {
+                ZOOKEEPER_SESSION_MS + 1_000
+            }
+            .to_string(),
+        );
+    }
+    if delete_at_end {
+        command.env("TARN_DELETE_AT_END", dir);
     }
     command.current_dir(dir);
     Process::spawn(&format!("kafka-{version}"), command, &dir.join("kafka.log"))

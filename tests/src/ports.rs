@@ -16,16 +16,28 @@ static TAKEN: Mutex<Option<(u16, HashSet<u16>)>> = Mutex::new(None);
 /// When all ports of the range are in use.
 #[must_use]
 pub fn free_port() -> u16 {
-    let mut guard = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut guard = TAKEN
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     // Two test processes that run at once start at different places.
-    let (next, taken) = guard.get_or_insert_with(|| ((std::process::id().wrapping_mul(7919) % u32::from(COUNT)) as u16, HashSet::new()));
+    let (next, taken) = guard.get_or_insert_with(|| {
+        (
+            (std::process::id().wrapping_mul(7919) % u32::from(COUNT)) as u16,
+            HashSet::new(),
+        )
+    });
     for _ in 0..COUNT {
         let port = FIRST + *next;
         *next = (*next + 1) % COUNT;
-        if !taken.contains(&port) && TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).is_ok() {
+        if !taken.contains(&port)
+            && TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).is_ok()
+        {
             taken.insert(port);
             return port;
         }
     }
-    panic!("no free loopback port between {FIRST} and {}", FIRST + COUNT);
+    panic!(
+        "no free loopback port between {FIRST} and {}",
+        FIRST + COUNT
+    );
 }

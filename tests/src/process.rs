@@ -13,7 +13,8 @@ use anyhow::{Context, Result, bail};
 pub struct Process {
     name: String,
     child: Child,
-    stdin: Option<ChildStdin>,
+    /// Held open: some children end when it closes.
+    _stdin: Option<ChildStdin>,
     log: PathBuf,
 }
 
@@ -23,12 +24,26 @@ impl Process {
     /// # Errors
     /// When the log cannot be opened or the program cannot be started.
     pub fn spawn(name: &str, mut command: Command, log: &Path) -> Result<Self> {
-        let mut out = File::options().create(true).append(true).open(log).with_context(|| format!("log {}", log.display()))?;
+        let mut out = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("log {}", log.display()))?;
         writeln!(out, "--- {name}: {command:?}")?;
-        command.stdin(Stdio::piped()).stdout(out.try_clone()?).stderr(out);
-        let mut child = command.spawn().with_context(|| format!("cannot start {name}: {command:?}"))?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(out.try_clone()?)
+            .stderr(out);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}: {command:?}"))?;
         let stdin = child.stdin.take();
-        Ok(Self { name: name.into(), child, stdin, log: log.into() })
+        Ok(Self {
+            name: name.into(),
+            child,
+            _stdin: stdin,
+            log: log.into(),
+        })
     }
 
     /// The process id.
@@ -55,7 +70,11 @@ impl Process {
     /// The process has ended.
     pub fn check_running(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended with {status}; the end of its log:\n{}", self.name, self.tail(40));
+            bail!(
+                "{} ended with {status}; the end of its log:\n{}",
+                self.name,
+                self.tail(40)
+            );
         }
         Ok(())
     }
@@ -76,15 +95,25 @@ impl Process {
 
     /// Sends the signal that asks for an orderly end (15) and does not wait.
     pub fn terminate(&self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        if let Some(pid) = i32::try_from(self.child.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+        {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
         }
     }
 
     /// Stops it in its tracks (signal STOP), as a black hole on the network would look; `cont` wakes it.
     pub fn freeze(&self, frozen: bool) {
-        let signal = if frozen { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        let signal = if frozen {
+            rustix::process::Signal::STOP
+        } else {
+            rustix::process::Signal::CONT
+        };
+        if let Some(pid) = i32::try_from(self.child.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+        {
             rustix::process::kill_process(pid, signal).ok();
         }
     }
@@ -94,14 +123,17 @@ impl Process {
     /// # Errors
     /// Still running after `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
-        self.stdin = None;
         let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
             if Instant::now() > deadline {
-                bail!("{} is still running after {limit:?}; the end of its log:\n{}", self.name, self.tail(20));
+                bail!(
+                    "{} is still running after {limit:?}; the end of its log:\n{}",
+                    self.name,
+                    self.tail(20)
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -135,8 +167,13 @@ pub struct Output {
 pub fn run(mut command: Command, limit: Duration) -> Result<Output> {
     let out = tempfile::NamedTempFile::new()?;
     let err = tempfile::NamedTempFile::new()?;
-    command.stdin(Stdio::null()).stdout(out.reopen()?).stderr(err.reopen()?);
-    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(out.reopen()?)
+        .stderr(err.reopen()?);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {command:?}"))?;
     let deadline = Instant::now() + limit;
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -145,7 +182,10 @@ pub fn run(mut command: Command, limit: Duration) -> Result<Output> {
         if Instant::now() > deadline {
             child.kill().ok();
             child.wait().ok();
-            bail!("{command:?} did not end within {limit:?}; it said: {}", String::from_utf8_lossy(&fs::read(err.path())?));
+            bail!(
+                "{command:?} did not end within {limit:?}; it said: {}",
+                String::from_utf8_lossy(&fs::read(err.path())?)
+            );
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -167,13 +207,20 @@ impl Scratch {
     /// When it cannot be made.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self(Some(tempfile::Builder::new().prefix(&format!("tarn-test-{name}-")).tempdir().expect("temporary folder")))
+        Self(Some(
+            tempfile::Builder::new()
+                .prefix(&format!("tarn-test-{name}-"))
+                .tempdir()
+                .expect("temporary folder"),
+        ))
     }
 
     /// The folder.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.0.as_ref().map_or_else(|| Path::new("/"), tempfile::TempDir::path)
+        self.0
+            .as_ref()
+            .map_or_else(|| Path::new("/"), tempfile::TempDir::path)
     }
 }
 

@@ -10,9 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::PartitionData;
-use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, FetchRequest, RequestHeader, TopicName};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{
+    ApiVersionsRequest, ApiVersionsResponse, FetchRequest, ProduceRequest, RequestHeader, TopicName,
+};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
-use kafka_protocol::records::RecordBatchDecoder;
+use kafka_protocol::records::{
+    Compression, Record, RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions, TimestampType,
+};
 
 use crate::records::canonical;
 
@@ -25,7 +30,16 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 pub fn id_text(bytes: [u8; 16]) -> String {
     let value = u128::from_be_bytes(bytes);
     // 128 bits are 21 full digits of six bits and one of two bits, padded with zeros on the right.
-    (0..22).map(|i| if i < 21 { (value >> (122 - 6 * i)) & 63 } else { (value << 4) & 63 }).map(|digit| ALPHABET[digit as usize] as char).collect()
+    (0..22)
+        .map(|i| {
+            if i < 21 {
+                (value >> (122 - 6 * i)) & 63
+            } else {
+                (value << 4) & 63
+            }
+        })
+        .map(|digit| ALPHABET[digit as usize] as char)
+        .collect()
 }
 
 /// The bytes of a 22-character id.
@@ -35,8 +49,16 @@ pub fn id_text(bytes: [u8; 16]) -> String {
 #[must_use]
 pub fn id_bytes(text: &str) -> [u8; 16] {
     assert_eq!(text.len(), 22, "not an id: {text}");
-    let digit = |c: u8| ALPHABET.iter().position(|a| *a == c).unwrap_or_else(|| panic!("not an id: {text}")) as u128;
-    let value = text.bytes().take(21).fold(0_u128, |value, c| (value << 6) | digit(c));
+    let digit = |c: u8| {
+        ALPHABET
+            .iter()
+            .position(|a| *a == c)
+            .unwrap_or_else(|| panic!("not an id: {text}")) as u128
+    };
+    let value = text
+        .bytes()
+        .take(21)
+        .fold(0_u128, |value, c| (value << 6) | digit(c));
     ((value << 2) | (digit(text.as_bytes()[21]) >> 4)).to_be_bytes()
 }
 
@@ -53,11 +75,15 @@ impl RawClient {
     /// # Errors
     /// Nobody listens.
     pub fn connect(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), IO_LIMIT)?;
+        let stream =
+            TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), IO_LIMIT)?;
         stream.set_read_timeout(Some(IO_LIMIT))?;
         stream.set_write_timeout(Some(IO_LIMIT))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, correlation_id: 0 })
+        Ok(Self {
+            stream,
+            correlation_id: 0,
+        })
     }
 
     /// Changes how long a read waits.
@@ -83,10 +109,13 @@ impl RawClient {
     pub fn read_frame(&mut self) -> Result<Bytes> {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).context("no answer")?;
-        let length = usize::try_from(i32::from_be_bytes(length)).context("negative frame length")?;
+        let length =
+            usize::try_from(i32::from_be_bytes(length)).context("negative frame length")?;
         ensure!(length <= ANSWER_BYTES_MAX, "frame of {length} bytes");
         let mut frame = vec![0; length];
-        self.stream.read_exact(&mut frame).context("half an answer")?;
+        self.stream
+            .read_exact(&mut frame)
+            .context("half an answer")?;
         Ok(frame.into())
     }
 
@@ -99,7 +128,14 @@ impl RawClient {
         let mut byte = [0];
         match self.stream.read(&mut byte) {
             Ok(n) => Ok(n == 0),
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => Ok(false),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                ) =>
+            {
+                Ok(false)
+            }
             Err(_) => Ok(true),
         }
     }
@@ -108,7 +144,14 @@ impl RawClient {
     ///
     /// # Errors
     /// Closed, or an answer to something else.
-    pub fn call_body(&mut self, key: i16, version: i16, body: &[u8], request_header: i16, response_header: i16) -> Result<Bytes> {
+    pub fn call_body(
+        &mut self,
+        key: i16,
+        version: i16,
+        body: &[u8],
+        request_header: i16,
+        response_header: i16,
+    ) -> Result<Bytes> {
         self.send_body(key, version, body, request_header)?;
         self.read_answer(response_header)
     }
@@ -117,7 +160,13 @@ impl RawClient {
     ///
     /// # Errors
     /// Closed.
-    pub fn send_body(&mut self, key: i16, version: i16, body: &[u8], request_header: i16) -> Result<()> {
+    pub fn send_body(
+        &mut self,
+        key: i16,
+        version: i16,
+        body: &[u8],
+        request_header: i16,
+    ) -> Result<()> {
         self.correlation_id += 1;
         let mut frame = BytesMut::new();
         frame.put_i32(0);
@@ -141,9 +190,16 @@ impl RawClient {
         let mut frame = self.read_frame()?;
         ensure!(frame.len() >= 4, "answer without a header");
         let correlation_id = frame.get_i32();
-        ensure!(correlation_id == self.correlation_id, "answer to {correlation_id} instead of {}", self.correlation_id);
+        ensure!(
+            correlation_id == self.correlation_id,
+            "answer to {correlation_id} instead of {}",
+            self.correlation_id
+        );
         if response_header >= 1 {
-            ensure!(!frame.is_empty() && frame.get_u8() == 0, "tags in the answer's header");
+            ensure!(
+                !frame.is_empty() && frame.get_u8() == 0,
+                "tags in the answer's header"
+            );
         }
         Ok(frame)
     }
@@ -155,9 +211,21 @@ impl RawClient {
     pub fn call<R: Request>(&mut self, version: i16, request: &R) -> Result<R::Response> {
         let mut body = BytesMut::new();
         request.encode(&mut body, version)?;
-        let mut answer = self.call_body(R::KEY, version, &body, R::header_version(version), <R::Response as HeaderVersion>::header_version(version))?;
-        let decoded = R::Response::decode(&mut answer, version).with_context(|| format!("answer of key {} version {version}", R::KEY))?;
-        ensure!(answer.is_empty(), "{} bytes after the answer of key {} version {version}", answer.len(), R::KEY);
+        let mut answer = self.call_body(
+            R::KEY,
+            version,
+            &body,
+            R::header_version(version),
+            <R::Response as HeaderVersion>::header_version(version),
+        )?;
+        let decoded = R::Response::decode(&mut answer, version)
+            .with_context(|| format!("answer of key {} version {version}", R::KEY))?;
+        ensure!(
+            answer.is_empty(),
+            "{} bytes after the answer of key {} version {version}",
+            answer.len(),
+            R::KEY
+        );
         Ok(decoded)
     }
 }
@@ -170,8 +238,16 @@ pub fn api_versions(port: u16) -> Result<BTreeMap<i16, (i16, i16)>> {
     let mut client = RawClient::connect(port)?;
     client.set_read_limit(Duration::from_secs(5))?;
     let answer: ApiVersionsResponse = client.call(0, &ApiVersionsRequest::default())?;
-    ensure!(answer.error_code == 0, "ApiVersions answered {}", answer.error_code);
-    Ok(answer.api_keys.iter().map(|a| (a.api_key, (a.min_version, a.max_version))).collect())
+    ensure!(
+        answer.error_code == 0,
+        "ApiVersions answered {}",
+        answer.error_code
+    );
+    Ok(answer
+        .api_keys
+        .iter()
+        .map(|a| (a.api_key, (a.min_version, a.max_version)))
+        .collect())
 }
 
 /// How a fetch names its topic.
@@ -187,8 +263,21 @@ pub enum Topic {
 ///
 /// # Errors
 /// Closed, or a top-level error.
-pub fn fetch_once(client: &mut RawClient, topic: &Topic, partition: i32, offset: i64, max_bytes: i32, committed: bool, wait_ms: i32) -> Result<PartitionData> {
-    let one = FetchPartition::default().with_partition(partition).with_fetch_offset(offset).with_partition_max_bytes(max_bytes).with_current_leader_epoch(-1).with_last_fetched_epoch(-1);
+pub fn fetch_once(
+    client: &mut RawClient,
+    topic: &Topic,
+    partition: i32,
+    offset: i64,
+    max_bytes: i32,
+    committed: bool,
+    wait_ms: i32,
+) -> Result<PartitionData> {
+    let one = FetchPartition::default()
+        .with_partition(partition)
+        .with_fetch_offset(offset)
+        .with_partition_max_bytes(max_bytes)
+        .with_current_leader_epoch(-1)
+        .with_last_fetched_epoch(-1);
     let mut wanted = FetchTopic::default().with_partitions(vec![one]);
     let version = match topic {
         Topic::Name(name) => {
@@ -210,8 +299,19 @@ pub fn fetch_once(client: &mut RawClient, topic: &Topic, partition: i32, offset:
         .with_session_epoch(-1)
         .with_topics(vec![wanted]);
     let answer = client.call(version, &request)?;
-    ensure!(answer.error_code == 0, "Fetch answered {}", answer.error_code);
-    let Some(data) = answer.responses.into_iter().flat_map(|t| t.partitions).next() else { bail!("Fetch answered without the partition") };
+    ensure!(
+        answer.error_code == 0,
+        "Fetch answered {}",
+        answer.error_code
+    );
+    let Some(data) = answer
+        .responses
+        .into_iter()
+        .flat_map(|t| t.partitions)
+        .next()
+    else {
+        bail!("Fetch answered without the partition")
+    };
     Ok(data)
 }
 
@@ -225,19 +325,44 @@ pub fn consume(port: u16, topic: &Topic, partition: i32, committed: bool) -> Res
     let mut offset = 0;
     let mut out = Vec::new();
     loop {
-        let data = fetch_once(&mut client, topic, partition, offset, 4 << 20, committed, 100)?;
-        ensure!(data.error_code == 0, "partition {partition} at {offset}: error {}", data.error_code);
-        let end = if committed { data.last_stable_offset } else { data.high_watermark };
+        let data = fetch_once(
+            &mut client,
+            topic,
+            partition,
+            offset,
+            4 << 20,
+            committed,
+            100,
+        )?;
+        ensure!(
+            data.error_code == 0,
+            "partition {partition} at {offset}: error {}",
+            data.error_code
+        );
+        let end = if committed {
+            data.last_stable_offset
+        } else {
+            data.high_watermark
+        };
         let next = decode(&data, partition, offset, committed, &mut out)?;
         if next >= end {
             return Ok(out);
         }
-        ensure!(next > offset || data.log_start_offset > offset, "no progress at {offset}, the end is {end}");
+        ensure!(
+            next > offset || data.log_start_offset > offset,
+            "no progress at {offset}, the end is {end}"
+        );
         offset = next.max(data.log_start_offset);
     }
 }
 
-fn decode(data: &PartitionData, partition: i32, from: i64, committed: bool, out: &mut Vec<String>) -> Result<i64> {
+fn decode(
+    data: &PartitionData,
+    partition: i32,
+    from: i64,
+    committed: bool,
+    out: &mut Vec<String>,
+) -> Result<i64> {
     let mut records = data.records.clone().unwrap_or_default();
     let mut aborted = data.aborted_transactions.clone().unwrap_or_default();
     aborted.sort_by_key(|a| a.first_offset);
@@ -253,7 +378,10 @@ fn decode(data: &PartitionData, partition: i32, from: i64, committed: bool, out:
         let last = base + i64::from(i32::from_be_bytes(batch[23..27].try_into()?));
         next = last + 1;
         for record in RecordBatchDecoder::decode(&mut batch)?.records {
-            while aborted.first().is_some_and(|a| a.first_offset <= record.offset) {
+            while aborted
+                .first()
+                .is_some_and(|a| a.first_offset <= record.offset)
+            {
                 dropping.insert(aborted.remove(0).producer_id.0);
             }
             if record.control {
@@ -261,14 +389,142 @@ fn decode(data: &PartitionData, partition: i32, from: i64, committed: bool, out:
                 dropping.remove(&record.producer_id);
                 continue;
             }
-            if record.offset < from || (committed && record.transactional && dropping.contains(&record.producer_id)) {
+            if record.offset < from
+                || (committed && record.transactional && dropping.contains(&record.producer_id))
+            {
                 continue;
             }
-            let headers = record.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
-            out.push(canonical(partition, record.offset, record.timestamp, record.key.as_deref(), record.value.as_deref(), headers));
+            let headers = record
+                .headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_deref()));
+            out.push(canonical(
+                partition,
+                record.offset,
+                record.timestamp,
+                record.key.as_deref(),
+                record.value.as_deref(),
+                headers,
+            ));
         }
     }
     Ok(next)
+}
+
+/// Who writes a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer {
+    /// Producer id; −1 = a plain producer.
+    pub producer_id: i64,
+    /// Producer epoch; −1 = a plain producer.
+    pub epoch: i16,
+    /// Sequence of the first record; −1 = a plain producer.
+    pub sequence: i32,
+    /// Part of a transaction.
+    pub transactional: bool,
+}
+
+/// A producer without an id.
+pub const PLAIN: Writer = Writer {
+    producer_id: -1,
+    epoch: -1,
+    sequence: -1,
+    transactional: false,
+};
+
+/// One uncompressed batch with `values`.
+///
+/// # Panics
+/// When it cannot be encoded.
+#[must_use]
+pub fn batch(writer: Writer, values: &[&str]) -> Bytes {
+    let records: Vec<Record> = (0_i32..)
+        .zip(values)
+        .map(|(i, value)| Record {
+            transactional: writer.transactional,
+            control: false,
+            delete_horizon: false,
+            partition_leader_epoch: -1,
+            producer_id: writer.producer_id,
+            producer_epoch: writer.epoch,
+            timestamp_type: TimestampType::Creation,
+            offset: i64::from(i),
+            sequence: writer.sequence + i,
+            timestamp: 1_700_000_000_000,
+            key: None,
+            value: Some(Bytes::copy_from_slice(value.as_bytes())),
+            headers: Default::default(),
+        })
+        .collect();
+    let mut out = BytesMut::new();
+    RecordBatchEncoder::encode(
+        &mut out,
+        records.iter(),
+        &RecordEncodeOptions {
+            version: 2,
+            compression: Compression::None,
+        },
+    )
+    .expect("batch");
+    out.freeze()
+}
+
+/// What became of a produced batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Produced {
+    /// Error code of the partition.
+    pub code: i16,
+    /// Its text, where the version has one.
+    pub text: Option<String>,
+    /// Offset of the first record.
+    pub offset: i64,
+}
+
+/// Produces one batch to one partition. With acks 0 there is no answer.
+///
+/// # Errors
+/// Closed, or an unreadable answer.
+pub fn produce(
+    client: &mut RawClient,
+    topic: &Topic,
+    partition: i32,
+    batch: Bytes,
+    acks: i16,
+    version: i16,
+) -> Result<Option<Produced>> {
+    let data = PartitionProduceData::default()
+        .with_index(partition)
+        .with_records(Some(batch));
+    let mut wanted = TopicProduceData::default().with_partition_data(vec![data]);
+    match topic {
+        Topic::Name(name) => wanted.name = TopicName(StrBytes::from_string(name.clone())),
+        Topic::Id(id) => wanted.topic_id = uuid::Uuid::from_bytes(*id),
+    }
+    let request = ProduceRequest::default()
+        .with_acks(acks)
+        .with_timeout_ms(10_000)
+        .with_topic_data(vec![wanted]);
+    if acks == 0 {
+        let mut body = BytesMut::new();
+        request.encode(&mut body, version)?;
+        client.send_body(0, version, &body, ProduceRequest::header_version(version))?;
+        return Ok(None);
+    }
+    let answer = client.call(version, &request)?;
+    let Some(partition) = answer
+        .responses
+        .into_iter()
+        .flat_map(|t| t.partition_responses)
+        .next()
+    else {
+        bail!("Produce answered without the partition")
+    };
+    let text = partition.error_message.map(|t| t.to_string());
+    Ok(Some(Produced {
+        code: partition.error_code,
+        text,
+        offset: partition.base_offset,
+    }))
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@
 /// The digest of one byte string.
 #[must_use]
 pub fn digest(bytes: Option<&[u8]>) -> String {
-    bytes.map_or_else(|| "-".into(), |b| format!("{}/{:x}", b.len(), crc32c::crc32c(b)))
+    bytes.map_or_else(
+        || "-".into(),
+        |b| format!("{}/{:x}", b.len(), crc32c::crc32c(b)),
+    )
 }
 
 /// The canonical text of one record.
@@ -17,7 +20,11 @@ pub fn canonical<'a>(
     value: Option<&[u8]>,
     headers: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>,
 ) -> String {
-    let mut text = format!("{partition}:{offset}:{timestamp}:{}:{}", digest(key), digest(value));
+    let mut text = format!(
+        "{partition}:{offset}:{timestamp}:{}:{}",
+        digest(key),
+        digest(value)
+    );
     for (name, value) in headers {
         text.push_str(&format!(":{name}={}", digest(value)));
     }

@@ -19,8 +19,18 @@ pub struct Batch {
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let head: String = self.bytes.iter().take(61).map(|b| format!("{b:02x}")).collect();
-        write!(f, "batch at {} of {} bytes, header {head}", self.base_offset, self.bytes.len())
+        let head: String = self
+            .bytes
+            .iter()
+            .take(61)
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        write!(
+            f,
+            "batch at {} of {} bytes, header {head}",
+            self.base_offset,
+            self.bytes.len()
+        )
     }
 }
 
@@ -28,7 +38,10 @@ impl Batch {
     /// Leader epoch in the batch (magic 2).
     #[must_use]
     pub fn leader_epoch(&self) -> i32 {
-        self.bytes.get(12..16).and_then(|b| b.try_into().ok()).map_or(-1, i32::from_be_bytes)
+        self.bytes
+            .get(12..16)
+            .and_then(|b| b.try_into().ok())
+            .map_or(-1, i32::from_be_bytes)
     }
 
     /// Magic byte.
@@ -43,10 +56,53 @@ impl Batch {
         self.bytes.get(22).is_some_and(|low| low & 0x20 != 0)
     }
 
+    /// Number of records (magic 2).
+    #[must_use]
+    pub fn record_count(&self) -> i32 {
+        self.bytes
+            .get(57..61)
+            .and_then(|b| b.try_into().ok())
+            .map_or(0, i32::from_be_bytes)
+    }
+
+    /// Producer id (magic 2).
+    #[must_use]
+    pub fn producer_id(&self) -> i64 {
+        self.bytes
+            .get(43..51)
+            .and_then(|b| b.try_into().ok())
+            .map_or(-1, i64::from_be_bytes)
+    }
+
+    /// Type in the key of a control batch: 0 abort, 1 commit, 7 reset of producer ids; `None` for data.
+    #[must_use]
+    pub fn control_type(&self) -> Option<i16> {
+        // Record: length, attributes, timestamp delta, offset delta, key length, then the key: version and type.
+        let mut at = 61;
+        self.is_control().then_some(())?;
+        for _ in 0..5 {
+            while self.bytes.get(at)? & 0x80 != 0 {
+                at += 1;
+            }
+            at += 1;
+        }
+        self.bytes
+            .get(at + 2..at + 4)?
+            .try_into()
+            .ok()
+            .map(i16::from_be_bytes)
+    }
+
     /// Offset after the batch (magic 2).
     #[must_use]
     pub fn next_offset(&self) -> i64 {
-        self.base_offset + self.bytes.get(23..27).and_then(|b| b.try_into().ok()).map_or(0, i32::from_be_bytes) as i64 + 1
+        self.base_offset
+            + self
+                .bytes
+                .get(23..27)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, i32::from_be_bytes) as i64
+            + 1
     }
 }
 
@@ -71,9 +127,18 @@ pub fn batches(partition_dir: &Path) -> Result<Vec<Batch>> {
             if length == 0 && base_offset == 0 && at > 0 {
                 break; // zeros of a preallocated tail
             }
-            let end = at + LOG_OVERHEAD + usize::try_from(length).context("negative batch length")?;
-            ensure!(end <= bytes.len(), "{}: the batch at byte {at} (offset {base_offset}) ends at {end}, the file at {}", file.display(), bytes.len());
-            all.push(Batch { base_offset, bytes: bytes[at..end].to_vec() });
+            let end =
+                at + LOG_OVERHEAD + usize::try_from(length).context("negative batch length")?;
+            ensure!(
+                end <= bytes.len(),
+                "{}: the batch at byte {at} (offset {base_offset}) ends at {end}, the file at {}",
+                file.display(),
+                bytes.len()
+            );
+            all.push(Batch {
+                base_offset,
+                bytes: bytes[at..end].to_vec(),
+            });
             at = end;
         }
     }
@@ -87,7 +152,12 @@ pub fn batches(partition_dir: &Path) -> Result<Vec<Batch>> {
 pub fn same(source: &Path, mirror: &Path) -> Result<()> {
     let (a, b) = (batches(source)?, batches(mirror)?);
     prefix_of(&a, &b)?;
-    ensure!(a.len() == b.len(), "the mirror holds {} batches more than the source, first {:?}", b.len() - a.len(), b[a.len()]);
+    ensure!(
+        a.len() == b.len(),
+        "the mirror holds {} batches more than the source, first {:?}",
+        b.len() - a.len(),
+        b[a.len()]
+    );
     Ok(())
 }
 
@@ -98,7 +168,11 @@ pub fn same(source: &Path, mirror: &Path) -> Result<()> {
 pub fn prefix_of(a: &[Batch], b: &[Batch]) -> Result<()> {
     for (i, x) in a.iter().enumerate() {
         let Some(y) = b.get(i) else {
-            anyhow::bail!("batch {i} is missing in the mirror ({} of {} there): {x:?}", b.len(), a.len());
+            anyhow::bail!(
+                "batch {i} is missing in the mirror ({} of {} there): {x:?}",
+                b.len(),
+                a.len()
+            );
         };
         ensure!(x == y, "batch {i} differs:\n  source {x:?}\n  mirror {y:?}");
     }

@@ -26,9 +26,17 @@ pub fn program() -> PathBuf {
         return path.into();
     }
     let exe = std::env::current_exe().expect("path of the test");
-    let profile = exe.ancestors().nth(2).expect("target/PROFILE/deps/test").to_owned();
+    let profile = exe
+        .ancestors()
+        .nth(2)
+        .expect("target/PROFILE/deps/test")
+        .to_owned();
     let path = profile.join("tarn");
-    assert!(path.exists(), "{} is missing: cargo build -p tarn-cli", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: cargo build -p tarn-cli",
+        path.display()
+    );
     path
 }
 
@@ -62,7 +70,12 @@ impl Tarn {
         let config = config(scratch.path(), port, controller_port, settings);
         fs::write(scratch.path().join("server.properties"), config).expect("server.properties");
         let process = launch(scratch.path());
-        let mut tarn = Self { port, controller_port, process, scratch };
+        let mut tarn = Self {
+            port,
+            controller_port,
+            process,
+            scratch,
+        };
         tarn.await_ready();
         tarn
     }
@@ -71,7 +84,9 @@ impl Tarn {
         let (port, process) = (self.port, &mut self.process);
         wait::until(START_LIMIT, "tarn answers ApiVersions", || {
             process.check_running().unwrap_or_else(|e| panic!("{e:#}"));
-            raw::api_versions(port).map(|_| ()).map_err(|e| format!("{e:#}"))
+            raw::api_versions(port)
+                .map(|_| ())
+                .map_err(|e| format!("{e:#}"))
         });
     }
 
@@ -96,7 +111,9 @@ impl Tarn {
     /// The Java clients' view of it.
     #[must_use]
     pub fn cluster(&self) -> Cluster {
-        Cluster { bootstrap: self.bootstrap() }
+        Cluster {
+            bootstrap: self.bootstrap(),
+        }
     }
 
     /// Its scratch folder: `server.properties`, `tarn.log`, `data`.
@@ -128,8 +145,15 @@ impl Tarn {
     pub fn stop(&mut self) -> Duration {
         let started = Instant::now();
         self.process.terminate();
-        let status = self.process.wait(STOP_LIMIT).unwrap_or_else(|e| panic!("{e:#}"));
-        assert!(status.success(), "clean shutdown ends with {status}:\n{}", self.process.tail(20));
+        let status = self
+            .process
+            .wait(STOP_LIMIT)
+            .unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(
+            status.success(),
+            "clean shutdown ends with {status}:\n{}",
+            self.process.tail(20)
+        );
         started.elapsed()
     }
 
@@ -147,9 +171,15 @@ impl Tarn {
     /// # Panics
     /// When it does not run, or its log shows a panic.
     pub fn check_healthy(&mut self) {
-        self.process.check_running().unwrap_or_else(|e| panic!("{e:#}"));
+        self.process
+            .check_running()
+            .unwrap_or_else(|e| panic!("{e:#}"));
         let log = self.process.output();
-        assert!(!log.contains("panicked at"), "tarn panicked:\n{}", self.process.tail(60));
+        assert!(
+            !log.contains("panicked at"),
+            "tarn panicked:\n{}",
+            self.process.tail(60)
+        );
     }
 
     /// Runs `kafka-mirrors.sh` against this node; `arguments` without the bootstrap server.
@@ -170,9 +200,24 @@ impl Tarn {
         self.tool("cluster-mirrors", arguments)
     }
 
+    /// As [`Tarn::mirrors`], from a thread that does not own the node.
+    ///
+    /// # Panics
+    /// When it cannot be run or hangs.
+    pub fn mirrors_at(bootstrap: &str, dir: &Path, arguments: &[&str]) -> Output {
+        let mut command = Command::new(program());
+        command
+            .args(["mirrors", "--bootstrap-server", bootstrap])
+            .args(arguments)
+            .current_dir(dir);
+        process::run(command, COMMAND_LIMIT).unwrap_or_else(|e| panic!("{e:#}"))
+    }
+
     fn tool(&self, personality: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(program());
-        command.args([personality, "--bootstrap-server", &self.bootstrap()]).args(arguments);
+        command
+            .args([personality, "--bootstrap-server", &self.bootstrap()])
+            .args(arguments);
         process::run(command, COMMAND_LIMIT).unwrap_or_else(|e| panic!("{e:#}"))
     }
 
@@ -216,7 +261,16 @@ impl Tarn {
     /// # Panics
     /// When that fails.
     pub fn add_topics(&self, mirror: &str, pattern: &str) {
-        self.mirrors_ok(&["--add", "--mirror", mirror, "--topic", pattern, "--wait", "--timeout-ms", "60000"]);
+        self.mirrors_ok(&[
+            "--add",
+            "--mirror",
+            mirror,
+            "--topic",
+            pattern,
+            "--wait",
+            "--timeout-ms",
+            "60000",
+        ]);
     }
 
     /// The partitions of a mirror as `--describe --json` gives them.
@@ -233,10 +287,20 @@ impl Tarn {
     ///
     /// # Panics
     /// When they are not within `limit`.
-    pub fn await_state(&self, mirror: &str, state: &str, limit: Duration, only: impl Fn(&Value) -> bool) {
+    pub fn await_state(
+        &self,
+        mirror: &str,
+        state: &str,
+        limit: Duration,
+        only: impl Fn(&Value) -> bool,
+    ) {
         wait::until(limit, &format!("mirror {mirror} gets {state}"), || {
             let rows: Vec<Value> = self.describe(mirror).into_iter().filter(&only).collect();
-            if !rows.is_empty() && rows.iter().all(|r| r["state"] == state) { Ok(()) } else { Err(format!("{rows:?}")) }
+            if !rows.is_empty() && rows.iter().all(|r| r["state"] == state) {
+                Ok(())
+            } else {
+                Err(format!("{rows:?}"))
+            }
         });
     }
 
@@ -247,20 +311,33 @@ impl Tarn {
     pub fn await_caught_up(&self, source: &Cluster, topic: &str, partitions: i32, limit: Duration) {
         for partition in 0..partitions {
             let want = source.end_offset(topic, partition);
-            wait::until(limit, &format!("{topic}-{partition} reaches offset {want}"), || {
-                let have = self.cluster().try_call("offset", serde_json::json!({"topic": topic, "partition": partition, "at": "latest"}));
-                match have {
-                    Ok(answer) if answer["offset"] == want => Ok(()),
-                    other => Err(format!("{other:?}, describe: {:?}", self.mirrors(&["--describe"]))),
-                }
-            });
+            wait::until(
+                limit,
+                &format!("{topic}-{partition} reaches offset {want}"),
+                || {
+                    let have = self.cluster().try_call(
+                        "offset",
+                        serde_json::json!({"topic": topic, "partition": partition, "at": "latest"}),
+                    );
+                    match have {
+                        Ok(answer) if answer["offset"] == want => Ok(()),
+                        other => Err(format!(
+                            "{other:?}, describe: {:?}",
+                            self.mirrors(&["--describe"])
+                        )),
+                    }
+                },
+            );
         }
     }
 }
 
 fn launch(dir: &Path) -> Process {
     let mut command = Command::new(program());
-    command.args(["server", "--config"]).arg(dir.join("server.properties")).current_dir(dir);
+    command
+        .args(["server", "--config"])
+        .arg(dir.join("server.properties"))
+        .current_dir(dir);
     Process::spawn("tarn", command, &dir.join("tarn.log")).unwrap_or_else(|e| panic!("{e:#}"))
 }
 

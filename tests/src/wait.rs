@@ -13,7 +13,10 @@ pub fn until<T>(limit: Duration, what: &str, mut probe: impl FnMut() -> Result<T
     loop {
         match probe() {
             Ok(value) => return value,
-            Err(reason) => assert!(Instant::now() < deadline, "{what}: not within {limit:?}; last seen: {reason}"),
+            Err(reason) => assert!(
+                Instant::now() < deadline,
+                "{what}: not within {limit:?}; last seen: {reason}"
+            ),
         }
         std::thread::sleep(POLL);
     }

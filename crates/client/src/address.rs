@@ -29,12 +29,18 @@ impl FromStr for HostPort {
         let trimmed = text.trim();
         let bare = trimmed.rsplit_once("://").map_or(trimmed, |(_, rest)| rest);
         let (host, port) = bare.rsplit_once(':').ok_or_else(bad)?;
-        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let host = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
         let port: u16 = port.parse().map_err(|_| bad())?;
         if host.is_empty() || port == 0 || host.chars().any(char::is_whitespace) {
             return Err(bad());
         }
-        Ok(HostPort { host: Str::from(host), port })
+        Ok(HostPort {
+            host: Str::from(host),
+            port,
+        })
     }
 }
 
@@ -44,15 +50,27 @@ impl HostPort {
     /// # Errors
     /// [`ClientError::BadAddress`] naming the first item that is not an address, or the whole text when it holds none.
     pub fn parse_list(text: &str) -> Result<Vec<HostPort>> {
-        let list: Vec<HostPort> =
-            text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(str::parse).collect::<Result<_>>()?;
-        if list.is_empty() { Err(ClientError::BadAddress(text.to_string())) } else { Ok(list) }
+        let list: Vec<HostPort> = text
+            .split(',')
+            .map(str::trim)
+            .filter(|s| !s.is_empty())
+            .map(str::parse)
+            .collect::<Result<_>>()?;
+        if list.is_empty() {
+            Err(ClientError::BadAddress(text.to_string()))
+        } else {
+            Ok(list)
+        }
     }
 }
 
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') { write!(f, "[{}]:{}", &*self.host, self.port) } else { write!(f, "{}:{}", &*self.host, self.port) }
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", &*self.host, self.port)
+        } else {
+            write!(f, "{}:{}", &*self.host, self.port)
+        }
     }
 }
 
@@ -77,7 +95,10 @@ impl fmt::Display for Peer {
 impl Peer {
     /// A bootstrap address.
     pub fn bootstrap(address: HostPort) -> Self {
-        Peer { address, node: None }
+        Peer {
+            address,
+            node: None,
+        }
     }
 
     /// The socket addresses of this peer, in the resolver's order.
@@ -86,9 +107,19 @@ impl Peer {
         let found = tokio::time::timeout(limit, tokio::net::lookup_host((&**host, *port)))
             .await
             .map_err(|_| ClientError::timed_out(self, "resolve", limit))?;
-        let unresolvable = |detail: String| ClientError::Unresolvable { peer: self.clone(), detail };
-        let addresses: Vec<SocketAddr> = found.map_err(|e| unresolvable(plain(&e)))?.take(ADDRESSES_MAX).collect();
-        if addresses.is_empty() { Err(unresolvable(String::new())) } else { Ok(addresses) }
+        let unresolvable = |detail: String| ClientError::Unresolvable {
+            peer: self.clone(),
+            detail,
+        };
+        let addresses: Vec<SocketAddr> = found
+            .map_err(|e| unresolvable(plain(&e)))?
+            .take(ADDRESSES_MAX)
+            .collect();
+        if addresses.is_empty() {
+            Err(unresolvable(String::new()))
+        } else {
+            Ok(addresses)
+        }
     }
 }
 
@@ -105,9 +136,12 @@ mod tests {
 
     #[test]
     fn an_address_is_read_in_every_written_form() {
-        for (text, host, port) in
-            [("a:1", "a", 1), (" h.b.c:9092 ", "h.b.c", 9092), ("[::1]:80", "::1", 80), ("PLAINTEXT://x:5", "x", 5)]
-        {
+        for (text, host, port) in [
+            ("a:1", "a", 1),
+            (" h.b.c:9092 ", "h.b.c", 9092),
+            ("[::1]:80", "::1", 80),
+            ("PLAINTEXT://x:5", "x", 5),
+        ] {
             let got: HostPort = text.parse().unwrap();
             assert_eq!((&*got.host, got.port), (host, port));
         }
@@ -120,8 +154,18 @@ mod tests {
 
     #[tokio::test]
     async fn an_unresolvable_advertised_host_is_named_with_its_node() {
-        let peer = Peer { address: "nohost.invalid:9092".parse().unwrap(), node: Some(1) };
-        let error = peer.resolve(Duration::from_secs(20)).await.unwrap_err().to_string();
-        assert!(error.starts_with("advertised address nohost.invalid:9092 of node 1 d"), "{error}");
+        let peer = Peer {
+            address: "nohost.invalid:9092".parse().unwrap(),
+            node: Some(1),
+        };
+        let error = peer
+            .resolve(Duration::from_secs(20))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("advertised address nohost.invalid:9092 of node 1 d"),
+            "{error}"
+        );
     }
 }

@@ -14,12 +14,19 @@ pub struct Backoff {
 impl Backoff {
     /// A backoff that has seen no failure.
     pub fn new(initial: Duration, max: Duration) -> Self {
-        Backoff { initial, max: max.max(initial), failures: 0 }
+        Backoff {
+            initial,
+            max: max.max(initial),
+            failures: 0,
+        }
     }
 
     /// Counts a failure and gives the time to wait before the next try.
     pub fn next_wait(&mut self) -> Duration {
-        let full = self.initial.saturating_mul(1u32 << self.failures.min(20)).min(self.max);
+        let full = self
+            .initial
+            .saturating_mul(1u32 << self.failures.min(20))
+            .min(self.max);
         self.failures = self.failures.saturating_add(1);
         jittered(full)
     }

@@ -117,9 +117,15 @@ struct SlotState {
 impl Cluster {
     /// A cluster behind these addresses. Connects when first asked.
     pub fn new(options: ClusterOptions) -> Cluster {
-        let inner =
-            Inner { options, view: Mutex::default(), slots: Mutex::default(), rotation: AtomicUsize::new(0) };
-        Cluster { inner: Arc::new(inner) }
+        let inner = Inner {
+            options,
+            view: Mutex::default(),
+            slots: Mutex::default(),
+            rotation: AtomicUsize::new(0),
+        };
+        Cluster {
+            inner: Arc::new(inner),
+        }
     }
 
     /// The options it was made with.
@@ -150,8 +156,21 @@ impl Cluster {
 
     /// Addresses in the order they should be tried: open connections, then the others in rotation.
     fn candidates(&self) -> Vec<Peer> {
-        let nodes: Vec<Peer> = self.inner.view.lock().brokers.values().map(node_peer).collect();
-        let bootstrap = self.inner.options.bootstrap.iter().cloned().map(Peer::bootstrap);
+        let nodes: Vec<Peer> = self
+            .inner
+            .view
+            .lock()
+            .brokers
+            .values()
+            .map(node_peer)
+            .collect();
+        let bootstrap = self
+            .inner
+            .options
+            .bootstrap
+            .iter()
+            .cloned()
+            .map(Peer::bootstrap);
         let turn = self.inner.rotation.fetch_add(1, Ordering::Relaxed);
         let rotated = |mut list: Vec<Peer>| {
             if !list.is_empty() {
@@ -164,7 +183,11 @@ impl Cluster {
         all.extend(rotated(bootstrap.collect()));
         let open = |peer: &Peer| {
             let slot = self.inner.slots.lock().get(peer).cloned();
-            slot.is_some_and(|s| s.state.try_lock().is_ok_and(|s| s.handle.as_ref().is_some_and(|h| !h.is_closed())))
+            slot.is_some_and(|s| {
+                s.state
+                    .try_lock()
+                    .is_ok_and(|s| s.handle.as_ref().is_some_and(|h| !h.is_closed()))
+            })
         };
         all.sort_by_key(|peer| !open(peer));
         all.truncate(TRIES_MAX);
@@ -186,12 +209,21 @@ impl Cluster {
     /// As [`Cluster::broker`].
     pub async fn open_dedicated(&self, node: i32, client_id: Str) -> Result<Connection> {
         let peer = self.peer_of(node)?;
-        let options = ConnectionOptions { client_id, ..self.inner.options.connection.clone() };
+        let options = ConnectionOptions {
+            client_id,
+            ..self.inner.options.connection.clone()
+        };
         Connection::open(peer, options).await
     }
 
     fn peer_of(&self, node: i32) -> Result<Peer> {
-        self.inner.view.lock().brokers.get(&node).map(node_peer).ok_or(ClientError::UnknownNode(node))
+        self.inner
+            .view
+            .lock()
+            .brokers
+            .get(&node)
+            .map(node_peer)
+            .ok_or(ClientError::UnknownNode(node))
     }
 
     async fn connect(&self, peer: &Peer) -> Result<Handle> {
@@ -227,7 +259,13 @@ impl Cluster {
         let mut slots = self.inner.slots.lock();
         let new_slot = || {
             let backoff = Backoff::new(options.reconnect_backoff, options.reconnect_backoff_max);
-            Arc::new(Slot { state: tokio::sync::Mutex::new(SlotState { handle: None, backoff, failed: None }) })
+            Arc::new(Slot {
+                state: tokio::sync::Mutex::new(SlotState {
+                    handle: None,
+                    backoff,
+                    failed: None,
+                }),
+            })
         };
         slots.entry(peer.clone()).or_insert_with(new_slot).clone()
     }
@@ -244,7 +282,11 @@ impl Cluster {
     ///
     /// # Errors
     /// Any [`ClientError`].
-    pub async fn ask_any<R: Request>(&self, question: &R, wanted: VersionRange) -> Result<R::Response> {
+    pub async fn ask_any<R: Request>(
+        &self,
+        question: &R,
+        wanted: VersionRange,
+    ) -> Result<R::Response> {
         let mut last = None;
         for _ in 0..3 {
             match self.any().await?.call_within(question, wanted).await {
@@ -270,8 +312,15 @@ impl Cluster {
     pub async fn metadata(&self, topics: &MetadataTopics) -> Result<MetadataResponse> {
         let request = metadata_request(topics);
         // Version 0 cannot ask for "no topics"; version 4 (0.11) can forbid auto-creation.
-        let min = if matches!(topics, MetadataTopics::Ids(_)) { 12 } else { 4 };
-        let wanted = VersionRange { min, max: <MetadataRequest as tarn_wire::Message>::VERSIONS.max };
+        let min = if matches!(topics, MetadataTopics::Ids(_)) {
+            12
+        } else {
+            4
+        };
+        let wanted = VersionRange {
+            min,
+            max: <MetadataRequest as tarn_wire::Message>::VERSIONS.max,
+        };
         let response = self.ask_any(&request, wanted).await?;
         self.learn(&response);
         Ok(response)
@@ -280,13 +329,32 @@ impl Cluster {
     fn learn(&self, response: &MetadataResponse) {
         let node = |b: &tarn_wire::messages::metadata_response::MetadataResponseBroker| {
             let port = u16::try_from(b.port).ok().filter(|&p| p > 0)?;
-            let address = HostPort { host: b.host.detach(), port };
-            Some((b.node_id, BrokerNode { id: b.node_id, address, rack: b.rack.as_ref().map(Str::detach) }))
+            let address = HostPort {
+                host: b.host.detach(),
+                port,
+            };
+            Some((
+                b.node_id,
+                BrokerNode {
+                    id: b.node_id,
+                    address,
+                    rack: b.rack.as_ref().map(Str::detach),
+                },
+            ))
         };
-        let brokers: BTreeMap<i32, BrokerNode> = response.brokers.iter().take(BROKERS_MAX).filter_map(node).collect();
+        let brokers: BTreeMap<i32, BrokerNode> = response
+            .brokers
+            .iter()
+            .take(BROKERS_MAX)
+            .filter_map(node)
+            .collect();
         {
             let mut view = self.inner.view.lock();
-            view.cluster_id = response.cluster_id.as_ref().filter(|id| !id.is_empty()).map(Str::detach);
+            view.cluster_id = response
+                .cluster_id
+                .as_ref()
+                .filter(|id| !id.is_empty())
+                .map(Str::detach);
             view.controller = (response.controller_id >= 0).then_some(response.controller_id);
             // An empty list is what a starting broker knows, not a cluster without brokers.
             if !brokers.is_empty() {
@@ -301,7 +369,10 @@ impl Cluster {
         let view = self.inner.view.lock();
         let current = |peer: &Peer| match peer.node {
             None => true,
-            Some(node) => view.brokers.get(&node).is_some_and(|b| b.address == peer.address),
+            Some(node) => view
+                .brokers
+                .get(&node)
+                .is_some_and(|b| b.address == peer.address),
         };
         self.inner.slots.lock().retain(|peer, _| current(peer));
     }
@@ -314,17 +385,31 @@ impl Cluster {
 }
 
 fn node_peer(node: &BrokerNode) -> Peer {
-    Peer { address: node.address.clone(), node: Some(node.id) }
+    Peer {
+        address: node.address.clone(),
+        node: Some(node.id),
+    }
 }
 
 fn metadata_request(topics: &MetadataTopics) -> MetadataRequest {
-    let by_name = |name: &Str| MetadataRequestTopic { name: Some(name.clone()), ..Default::default() };
-    let by_id = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None, ..Default::default() };
+    let by_name = |name: &Str| MetadataRequestTopic {
+        name: Some(name.clone()),
+        ..Default::default()
+    };
+    let by_id = |id: &Uuid| MetadataRequestTopic {
+        topic_id: *id,
+        name: None,
+        ..Default::default()
+    };
     let list = match topics {
         MetadataTopics::None => Some(Vec::new()),
         MetadataTopics::All => None,
         MetadataTopics::Names(names) => Some(names.iter().map(by_name).collect()),
         MetadataTopics::Ids(ids) => Some(ids.iter().map(by_id).collect()),
     };
-    MetadataRequest { topics: list, allow_auto_topic_creation: false, ..Default::default() }
+    MetadataRequest {
+        topics: list,
+        allow_auto_topic_creation: false,
+        ..Default::default()
+    }
 }

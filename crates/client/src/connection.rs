@@ -12,8 +12,8 @@ use bytes::Bytes;
 use tarn_wire::fetch_stream::{FetchEvent, FetchLimits, FetchStream};
 use tarn_wire::messages::{ApiVersionsRequest, ApiVersionsResponse, FetchRequest};
 use tarn_wire::{
-    ApiKey, ErrorCode, Frame, Message, Request, Segment, Str, VersionRange, decode_exact, decode_response_header, request_frame,
-    response_header_version,
+    ApiKey, ErrorCode, Frame, Request, Segment, Str, Writer, decode_exact, decode_response_header,
+    request_frame, response_header_version,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
@@ -97,7 +97,13 @@ impl Connection {
     /// Says whether the name does not resolve, nobody listens, nobody answers, or whoever answers is not a Kafka.
     pub async fn open(peer: Peer, options: ConnectionOptions) -> Result<Connection> {
         let limit = options.connect_timeout;
-        let stream = Stream::connect(&peer, &options.security, options.receive_buffer_bytes, limit).await?;
+        let stream = Stream::connect(
+            &peer,
+            &options.security,
+            options.receive_buffer_bytes,
+            limit,
+        )
+        .await?;
         let mut connection = Connection {
             stream,
             peer,
@@ -144,10 +150,17 @@ impl Connection {
         };
         let mut response = self.ask_versions(&request, 3, limit).await?;
         if response.error_code == ErrorCode::UNSUPPORTED_VERSION.0 {
-            response = self.ask_versions(&ApiVersionsRequest::default(), 0, limit).await?;
+            response = self
+                .ask_versions(&ApiVersionsRequest::default(), 0, limit)
+                .await?;
         }
         if response.error_code != ErrorCode::NONE.0 {
-            return Err(ClientError::refused(&self.peer, "ApiVersions", response.error_code, None));
+            return Err(ClientError::refused(
+                &self.peer,
+                "ApiVersions",
+                response.error_code,
+                None,
+            ));
         }
         self.versions = Versions::from_response(&response);
         if self.versions.is_empty() {
@@ -157,20 +170,41 @@ impl Connection {
     }
 
     fn not_kafka(&self, detail: impl ToString) -> ClientError {
-        ClientError::NotKafka { peer: self.peer.clone(), detail: detail.to_string() }
+        ClientError::NotKafka {
+            peer: self.peer.clone(),
+            detail: detail.to_string(),
+        }
     }
 
-    async fn ask_versions(&mut self, request: &ApiVersionsRequest, version: i16, limit: Duration) -> Result<ApiVersionsResponse> {
+    async fn ask_versions(
+        &mut self,
+        request: &ApiVersionsRequest,
+        version: i16,
+        limit: Duration,
+    ) -> Result<ApiVersionsResponse> {
         self.send_within(request, version, limit).await?;
-        let frame = self.receive_frame(HANDSHAKE_BYTES_MAX).await.map_err(|e| match e {
-            ClientError::Closed { detail, .. } => self.not_kafka(format!("it closed the connection: {detail}")),
-            ClientError::TooLarge { .. } | ClientError::Garbage { .. } => self.not_kafka("its answer is not a Kafka frame"),
-            ClientError::TimedOut { .. } => ClientError::timed_out(&self.peer, "answer the first request", limit),
-            other => other,
-        })?;
+        let frame = self
+            .receive_frame(HANDSHAKE_BYTES_MAX)
+            .await
+            .map_err(|e| match e {
+                ClientError::Closed { detail, .. } => {
+                    self.not_kafka(format!("it closed the connection: {detail}"))
+                }
+                ClientError::TooLarge { .. } | ClientError::Garbage { .. } => {
+                    self.not_kafka("its answer is not a Kafka frame")
+                }
+                ClientError::TimedOut { .. } => {
+                    ClientError::timed_out(&self.peer, "answer the first request", limit)
+                }
+                other => other,
+            })?;
         // A broker that does not know the version answers in version 0, with the error code in front.
         let (_, body) = decode_response_header(frame, 0).map_err(|e| self.not_kafka(e))?;
-        let of_version = if body.starts_with(&ErrorCode::UNSUPPORTED_VERSION.0.to_be_bytes()) { 0 } else { version };
+        let of_version = if body.starts_with(&ErrorCode::UNSUPPORTED_VERSION.0.to_be_bytes()) {
+            0
+        } else {
+            version
+        };
         decode_exact::<ApiVersionsResponse>(body, of_version).map_err(|e| self.not_kafka(e))
     }
 
@@ -190,7 +224,10 @@ impl Connection {
     pub async fn call_at<R: Request>(&mut self, request: &R, version: i16) -> Result<R::Response> {
         if self.in_flight() > 0 {
             // Also what a cancelled call leaves behind: its answer would be taken for ours.
-            return Err(ClientError::closed(&self.peer, "an earlier exchange was not completed"));
+            return Err(ClientError::closed(
+                &self.peer,
+                "an earlier exchange was not completed",
+            ));
         }
         self.send(request, version).await?;
         self.receive::<R>().await
@@ -201,7 +238,8 @@ impl Connection {
     /// # Errors
     /// Any [`ClientError`].
     pub async fn send<R: Request>(&mut self, request: &R, version: i16) -> Result<()> {
-        self.send_within(request, version, self.options.request_timeout).await
+        self.send_within(request, version, self.options.request_timeout)
+            .await
     }
 
     /// Sends a Fetch; the answer may take the request's own wait on top of the request timeout.
@@ -210,33 +248,57 @@ impl Connection {
     /// Any [`ClientError`].
     pub async fn send_fetch(&mut self, request: &FetchRequest, version: i16) -> Result<()> {
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
-        self.send_within(request, version, self.options.request_timeout + wait).await
+        self.send_within(request, version, self.options.request_timeout + wait)
+            .await
     }
 
-    async fn send_within<R: Request>(&mut self, request: &R, version: i16, limit: Duration) -> Result<()> {
+    async fn send_within<R: Request>(
+        &mut self,
+        request: &R,
+        version: i16,
+        limit: Duration,
+    ) -> Result<()> {
         self.check_usable()?;
         if self.in_flight.len() >= IN_FLIGHT_MAX {
-            return Err(ClientError::closed(&self.peer, format!("{IN_FLIGHT_MAX} requests have no answer yet")));
+            return Err(ClientError::closed(
+                &self.peer,
+                format!("{IN_FLIGHT_MAX} requests have no answer yet"),
+            ));
         }
         let correlation_id = self.next_correlation_id;
         self.next_correlation_id = self.next_correlation_id.wrapping_add(1) & i32::MAX;
         let frame = encode(correlation_id, &self.options.client_id, version, request)?;
         let limit = Limit::from_now(limit);
         self.torn = true;
-        let written = tokio::time::timeout_at(limit.until, write_frame(&mut self.stream, &frame)).await;
+        let written =
+            tokio::time::timeout_at(limit.until, write_frame(&mut self.stream, &frame)).await;
         match written {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(ClientError::closed(&self.peer, plain(&e))),
-            Err(_) => return Err(ClientError::timed_out(&self.peer, "take a request", limit.length)),
+            Err(_) => {
+                return Err(ClientError::timed_out(
+                    &self.peer,
+                    "take a request",
+                    limit.length,
+                ));
+            }
         }
         self.torn = false;
-        self.in_flight.push_back(InFlight { correlation_id, key: R::KEY, version, limit });
+        self.in_flight.push_back(InFlight {
+            correlation_id,
+            key: R::KEY,
+            version,
+            limit,
+        });
         Ok(())
     }
 
     fn check_usable(&self) -> Result<()> {
         if self.torn {
-            return Err(ClientError::closed(&self.peer, "an earlier exchange was not completed"));
+            return Err(ClientError::closed(
+                &self.peer,
+                "an earlier exchange was not completed",
+            ));
         }
         Ok(())
     }
@@ -256,7 +318,10 @@ impl Connection {
         self.check_usable()?;
         match self.in_flight.front() {
             Some(first) if first.key == key && self.fetch.is_none() => Ok(*first),
-            _ => Err(ClientError::closed(&self.peer, "no request of this kind is waiting for an answer")),
+            _ => Err(ClientError::closed(
+                &self.peer,
+                "no request of this kind is waiting for an answer",
+            )),
         }
     }
 
@@ -265,7 +330,9 @@ impl Connection {
         let got = async {
             let len = self.await_answer(len_max).await?;
             let timeout = self.options.request_timeout;
-            self.inbound.take_answer(&mut self.stream, &self.peer, len, timeout).await
+            self.inbound
+                .take_answer(&mut self.stream, &self.peer, len, timeout)
+                .await
         };
         let frame = got.await.inspect_err(|_| self.torn = true)?;
         self.in_flight.pop_front();
@@ -275,12 +342,25 @@ impl Connection {
     /// Waits until an answer has begun, checks that it is the one that is due, and gives its length. Takes nothing.
     async fn await_answer(&mut self, len_max: usize) -> Result<usize> {
         let Some(first) = self.in_flight.front() else {
-            return Err(ClientError::closed(&self.peer, "no request is waiting for an answer"));
+            return Err(ClientError::closed(
+                &self.peer,
+                "no request is waiting for an answer",
+            ));
         };
-        let (len, id) = self.inbound.peek_answer(&mut self.stream, &self.peer, Some(first.limit), len_max).await?;
+        let (len, id) = self
+            .inbound
+            .peek_answer(&mut self.stream, &self.peer, Some(first.limit), len_max)
+            .await?;
         if id != first.correlation_id {
-            let detail = format!("it has correlation id {id}, due was {}", first.correlation_id);
-            return Err(ClientError::Garbage { peer: self.peer.clone(), api: "a request", detail });
+            let detail = format!(
+                "it has correlation id {id}, due was {}",
+                first.correlation_id
+            );
+            return Err(ClientError::Garbage {
+                peer: self.peer.clone(),
+                api: "a request",
+                detail,
+            });
         }
         Ok(len)
     }
@@ -293,7 +373,10 @@ impl Connection {
     /// # Errors
     /// Any [`ClientError`]; the connection is of no use after one.
     pub async fn next_fetch_event(&mut self, limits: FetchLimits) -> Result<FetchEvent> {
-        let event = self.advance_fetch(limits).await.inspect_err(|_| self.torn = true)?;
+        let event = self
+            .advance_fetch(limits)
+            .await
+            .inspect_err(|_| self.torn = true)?;
         if matches!(event, FetchEvent::End { .. }) {
             self.fetch = None;
         }
@@ -306,19 +389,32 @@ impl Connection {
             self.begin_fetch(limits).await?;
         }
         let Some(active) = &mut self.fetch else {
-            return Err(ClientError::closed(&self.peer, "no fetch is being answered"));
+            return Err(ClientError::closed(
+                &self.peer,
+                "no fetch is being answered",
+            ));
         };
         loop {
-            let event = active.parser.next_event().map_err(|e| ClientError::bad_fetch(&self.peer, &e))?;
+            let event = active
+                .parser
+                .next_event()
+                .map_err(|e| ClientError::bad_fetch(&self.peer, &e))?;
             if let Some(event) = event {
                 return Ok(event);
             }
             if self.inbound.len() == 0 {
-                let limit = Limit::for_next_piece(active.begun, active.taken, self.options.request_timeout);
-                active.taken += self.inbound.fill(&mut self.stream, &self.peer, Some(limit)).await? as u64;
+                let limit =
+                    Limit::for_next_piece(active.begun, active.taken, self.options.request_timeout);
+                active.taken += self
+                    .inbound
+                    .fill(&mut self.stream, &self.peer, Some(limit))
+                    .await? as u64;
             }
             let due = usize::try_from(active.parser.bytes_to_come()).unwrap_or(usize::MAX);
-            active.parser.push(self.inbound.take(due)).map_err(|e| ClientError::bad_fetch(&self.peer, &e))?;
+            active
+                .parser
+                .push(self.inbound.take(due))
+                .map_err(|e| ClientError::bad_fetch(&self.peer, &e))?;
         }
     }
 
@@ -330,19 +426,70 @@ impl Connection {
             .map_err(|e| ClientError::bad_fetch(&self.peer, &e))?;
         let _ = self.inbound.take(8);
         self.in_flight.pop_front();
-        self.fetch = Some(ActiveFetch { parser, begun: Instant::now(), taken: 0 });
+        self.fetch = Some(ActiveFetch {
+            parser,
+            begun: Instant::now(),
+            taken: 0,
+        });
         Ok(())
     }
 
     /// Takes the connection apart for the task of a shared handle.
     pub(crate) fn into_parts(self) -> (Stream, Peer, ConnectionOptions, Versions, Inbound) {
-        (self.stream, self.peer, self.options, self.versions, self.inbound)
+        (
+            self.stream,
+            self.peer,
+            self.options,
+            self.versions,
+            self.inbound,
+        )
     }
 }
 
-pub(crate) fn encode<R: Request>(correlation_id: i32, client_id: &str, version: i16, request: &R) -> Result<Frame> {
-    request_frame(correlation_id, Some(client_id), version, request)
-        .map_err(|e| ClientError::Encode { api: R::NAME, detail: e.to_string() })
+pub(crate) fn encode<R: Request>(
+    correlation_id: i32,
+    client_id: &str,
+    version: i16,
+    request: &R,
+) -> Result<Frame> {
+    request_frame(correlation_id, Some(client_id), version, request).map_err(|e| {
+        ClientError::Encode {
+            api: R::NAME,
+            detail: e.to_string(),
+        }
+    })
+}
+
+/// A request whose body the caller encoded. Header version 2 when `flexible`, else 1.
+pub(crate) fn encode_raw(
+    correlation_id: i32,
+    client_id: &str,
+    key: ApiKey,
+    version: i16,
+    flexible: bool,
+    body: Bytes,
+) -> Result<Frame> {
+    let len = 10 + client_id.len() + usize::from(flexible) + body.len();
+    let too_long = |_| ClientError::Encode {
+        api: "a raw request",
+        detail: "the body is too long".to_string(),
+    };
+    let mut w = Writer::with_capacity(4 + len);
+    w.i32(i32::try_from(len).map_err(too_long)?);
+    w.i16(key.0);
+    w.i16(version);
+    w.i32(correlation_id);
+    let encode_error = |e: tarn_wire::WireError| ClientError::Encode {
+        api: "a raw request",
+        detail: e.to_string(),
+    };
+    w.nullable_str(false, Some(client_id.as_bytes()))
+        .map_err(encode_error)?;
+    if flexible {
+        w.uvarint(0);
+    }
+    w.raw(&body);
+    Ok(w.finish())
 }
 
 /// The body of an answer whose frame starts with the correlation id.
@@ -353,7 +500,10 @@ pub(crate) fn decode<R: Request>(peer: &Peer, frame: Bytes, version: i16) -> Res
     decode_exact::<R::Response>(body, version).map_err(|e| ClientError::undecodable(peer, api, &e))
 }
 
-pub(crate) async fn write_frame(stream: &mut (impl tokio::io::AsyncWrite + Unpin), frame: &Frame) -> std::io::Result<()> {
+pub(crate) async fn write_frame(
+    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
+    frame: &Frame,
+) -> std::io::Result<()> {
     for segment in &frame.segments {
         match segment {
             Segment::Bytes(bytes) => stream.write_all(bytes).await?,
@@ -361,9 +511,4 @@ pub(crate) async fn write_frame(stream: &mut (impl tokio::io::AsyncWrite + Unpin
         }
     }
     stream.flush().await
-}
-
-/// What of `R` our codec speaks, with an upper bound.
-pub(crate) fn capped<R: Request>(max: Option<i16>) -> VersionRange {
-    VersionRange { min: <R as Message>::VERSIONS.min, max: max.map_or(R::VERSIONS.max, |m| m.min(R::VERSIONS.max)) }
 }

@@ -41,7 +41,9 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The peer closed the connection during the handshake or answered something else.
-    #[error("{peer} does not speak the Kafka protocol in plain text ({detail}): check port and listener (TLS or SASL?)")]
+    #[error(
+        "{peer} does not speak the Kafka protocol in plain text ({detail}): check port and listener (TLS or SASL?)"
+    )]
     NotKafka {
         /// Who answered.
         peer: Peer,
@@ -120,7 +122,11 @@ pub enum ClientError {
 }
 
 fn hint(detail: &str) -> String {
-    if detail.is_empty() { String::new() } else { format!(" ({detail})") }
+    if detail.is_empty() {
+        String::new()
+    } else {
+        format!(" ({detail})")
+    }
 }
 
 impl ClientError {
@@ -140,7 +146,11 @@ impl ClientError {
 
     /// True when the broker could not be talked to, as opposed to a broker that said no.
     pub fn is_connectivity(&self) -> bool {
-        self.is_before_sending() || matches!(self, ClientError::Closed { .. } | ClientError::TimedOut { .. })
+        self.is_before_sending()
+            || matches!(
+                self,
+                ClientError::Closed { .. } | ClientError::TimedOut { .. }
+            )
     }
 
     /// The error code of the broker, when it answered with one.
@@ -152,25 +162,48 @@ impl ClientError {
     }
 
     pub(crate) fn closed(peer: &Peer, detail: impl ToString) -> Self {
-        ClientError::Closed { peer: peer.clone(), detail: detail.to_string() }
+        ClientError::Closed {
+            peer: peer.clone(),
+            detail: detail.to_string(),
+        }
     }
 
     pub(crate) fn timed_out(peer: &Peer, what: &'static str, limit: Duration) -> Self {
-        ClientError::TimedOut { peer: peer.clone(), what, limit }
+        ClientError::TimedOut {
+            peer: peer.clone(),
+            what,
+            limit,
+        }
     }
 
     pub(crate) fn undecodable(peer: &Peer, api: &'static str, e: &WireError) -> Self {
-        ClientError::Garbage { peer: peer.clone(), api, detail: e.to_string() }
+        ClientError::Garbage {
+            peer: peer.clone(),
+            api,
+            detail: e.to_string(),
+        }
     }
 
     pub(crate) fn bad_fetch(peer: &Peer, e: &FetchStreamError) -> Self {
-        ClientError::Garbage { peer: peer.clone(), api: "Fetch", detail: e.to_string() }
+        ClientError::Garbage {
+            peer: peer.clone(),
+            api: "Fetch",
+            detail: e.to_string(),
+        }
     }
 
     /// A refusal with the broker's text, or with the meaning of the code when it gave none.
     pub fn refused(peer: &Peer, api: &'static str, code: i16, message: Option<&str>) -> Self {
         let code = ErrorCode(code);
-        let detail = message.filter(|m| !m.is_empty()).unwrap_or_else(|| code.message()).to_string();
-        ClientError::Refused { peer: peer.clone(), api, code, detail }
+        let detail = message
+            .filter(|m| !m.is_empty())
+            .unwrap_or_else(|| code.message())
+            .to_string();
+        ClientError::Refused {
+            peer: peer.clone(),
+            api,
+            code,
+            detail,
+        }
     }
 }

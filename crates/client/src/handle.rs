@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tarn_wire::{Frame, Request, Str, VersionRange};
+use tarn_wire::{ApiKey, Frame, Request, Str, VersionRange, decode_response_header};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::connection::{Connection, decode, encode, write_frame};
+use crate::connection::{Connection, decode, encode, encode_raw, write_frame};
 use crate::inbound::Inbound;
 use crate::stream::Stream;
 use crate::versions::Versions;
@@ -84,7 +84,9 @@ impl Handle {
             calls,
             task,
         };
-        Handle { shared: Arc::new(shared) }
+        Handle {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Whom this connection goes to.
@@ -114,24 +116,74 @@ impl Handle {
     ///
     /// # Errors
     /// Any [`ClientError`].
-    pub async fn call_within<R: Request>(&self, request: &R, wanted: VersionRange) -> Result<R::Response> {
-        let version = self.shared.versions.require::<R>(&self.shared.peer, wanted)?;
-        let frame = self.call_raw(request, version, self.shared.request_timeout).await?;
-        decode::<R>(&self.shared.peer, frame, version).inspect_err(|_| self.shared.task.abort())
+    pub async fn call_within<R: Request>(
+        &self,
+        request: &R,
+        wanted: VersionRange,
+    ) -> Result<R::Response> {
+        self.call_for(request, wanted, self.shared.request_timeout)
+            .await
     }
 
-    /// Sends a request whose answer the caller decodes: the bytes start with the correlation id of the header.
+    /// As [`Handle::call_within`], with a limit of its own instead of the request timeout.
     ///
     /// # Errors
     /// Any [`ClientError`].
-    pub async fn call_raw<R: Request>(&self, request: &R, version: i16, limit: Duration) -> Result<Bytes> {
+    pub async fn call_for<R: Request>(
+        &self,
+        request: &R,
+        wanted: VersionRange,
+        limit: Duration,
+    ) -> Result<R::Response> {
+        let version = self
+            .shared
+            .versions
+            .require::<R>(&self.shared.peer, wanted)?;
+        let encoder = |id| encode(id, &self.shared.client_id, version, request);
+        let frame = self.exchange(encoder, limit).await?;
+        decode::<R>(&self.shared.peer, frame, version).inspect_err(|_| self.shared.task.abort())
+    }
+
+    /// Sends a body the caller encoded and gives the body of the answer, for APIs whose dialects are told apart by decoding.
+    /// `flexible` says whether headers carry tagged fields.
+    ///
+    /// # Errors
+    /// Any [`ClientError`].
+    pub async fn call_raw(
+        &self,
+        key: ApiKey,
+        version: i16,
+        flexible: bool,
+        body: Bytes,
+    ) -> Result<Bytes> {
+        let shared = &*self.shared;
+        let encoder = |id| encode_raw(id, &shared.client_id, key, version, flexible, body);
+        let frame = self.exchange(encoder, shared.request_timeout).await?;
+        let (_, body) = decode_response_header(frame, i16::from(flexible)).map_err(|e| {
+            shared.task.abort();
+            ClientError::undecodable(&shared.peer, "a raw request", &e)
+        })?;
+        Ok(body)
+    }
+
+    /// Sends a frame and waits for the answer, from the correlation id on.
+    async fn exchange(
+        &self,
+        encoder: impl FnOnce(i32) -> Result<Frame>,
+        limit: Duration,
+    ) -> Result<Bytes> {
         let shared = &*self.shared;
         let correlation_id = shared.next_correlation_id.fetch_add(1, Ordering::Relaxed) & i32::MAX;
-        let frame = encode(correlation_id, &shared.client_id, version, request)?;
+        let frame = encoder(correlation_id)?;
         let (answer, answered) = oneshot::channel();
         let gone = || ClientError::closed(&shared.peer, "the connection was lost");
         let exchange = async {
-            shared.calls.send(Call { correlation_id, frame, answer }).await.map_err(|_| gone())?;
+            let call = Call {
+                correlation_id,
+                frame,
+                answer,
+            };
+            shared.calls.send(call).await.map_err(|_| gone())?;
             answered.await.map_err(|_| gone())?
         };
         match tokio::time::timeout(limit, exchange).await {
@@ -174,31 +226,49 @@ impl Driver {
         }
     }
 
-    async fn write_calls(&self, stream: &mut WriteHalf<Stream>, queue: &mut mpsc::Receiver<Call>) -> ClientError {
+    async fn write_calls(
+        &self,
+        stream: &mut WriteHalf<Stream>,
+        queue: &mut mpsc::Receiver<Call>,
+    ) -> ClientError {
         loop {
             let next = match self.idle_max {
                 None => queue.recv().await,
                 Some(limit) => match tokio::time::timeout(limit, queue.recv()).await {
                     Ok(next) => next,
-                    Err(_) if self.waiting.lock().is_empty() => return ClientError::closed(&self.peer, "it was idle"),
+                    Err(_) if self.waiting.lock().is_empty() => {
+                        return ClientError::closed(&self.peer, "it was idle");
+                    }
                     Err(_) => continue,
                 },
             };
-            let Some(call) = next else { return ClientError::closed(&self.peer, "nobody uses it any more") };
+            let Some(call) = next else {
+                return ClientError::closed(&self.peer, "nobody uses it any more");
+            };
             if self.waiting.lock().len() >= IN_FLIGHT_MAX {
-                let full = ClientError::closed(&self.peer, format!("{IN_FLIGHT_MAX} requests have no answer yet"));
+                let full = ClientError::closed(
+                    &self.peer,
+                    format!("{IN_FLIGHT_MAX} requests have no answer yet"),
+                );
                 let _ = call.answer.send(Err(full));
                 continue;
             }
             // Enqueued before it is written: the answer cannot overtake it.
-            self.waiting.lock().push_back(Waiting { correlation_id: call.correlation_id, answer: call.answer });
+            self.waiting.lock().push_back(Waiting {
+                correlation_id: call.correlation_id,
+                answer: call.answer,
+            });
             if let Err(e) = write_frame(stream, &call.frame).await {
                 return ClientError::closed(&self.peer, crate::address::plain(&e));
             }
         }
     }
 
-    async fn read_answers(&self, stream: &mut ReadHalf<Stream>, inbound: &mut Inbound) -> ClientError {
+    async fn read_answers(
+        &self,
+        stream: &mut ReadHalf<Stream>,
+        inbound: &mut Inbound,
+    ) -> ClientError {
         loop {
             match self.read_one(stream, inbound).await {
                 Ok((correlation_id, frame)) => {
@@ -209,8 +279,13 @@ impl Driver {
                         }
                         first => {
                             let due = first.as_ref().map_or(-1, |f| f.correlation_id);
-                            let detail = format!("it has correlation id {correlation_id}, due was {due}");
-                            let error = ClientError::Garbage { peer: self.peer.clone(), api: "a request", detail };
+                            let detail =
+                                format!("it has correlation id {correlation_id}, due was {due}");
+                            let error = ClientError::Garbage {
+                                peer: self.peer.clone(),
+                                api: "a request",
+                                detail,
+                            };
                             if let Some(first) = first {
                                 let _ = first.answer.send(Err(error.clone()));
                             }
@@ -223,9 +298,17 @@ impl Driver {
         }
     }
 
-    async fn read_one(&self, stream: &mut ReadHalf<Stream>, inbound: &mut Inbound) -> Result<(i32, Bytes)> {
-        let (len, correlation_id) = inbound.peek_answer(stream, &self.peer, None, self.response_bytes_max).await?;
-        let frame = inbound.take_answer(stream, &self.peer, len, self.request_timeout).await?;
+    async fn read_one(
+        &self,
+        stream: &mut ReadHalf<Stream>,
+        inbound: &mut Inbound,
+    ) -> Result<(i32, Bytes)> {
+        let (len, correlation_id) = inbound
+            .peek_answer(stream, &self.peer, None, self.response_bytes_max)
+            .await?;
+        let frame = inbound
+            .take_answer(stream, &self.peer, len, self.request_timeout)
+            .await?;
         Ok((correlation_id, frame))
     }
 }

@@ -25,14 +25,20 @@ pub(crate) struct Limit {
 
 impl Limit {
     pub(crate) fn from_now(length: Duration) -> Self {
-        Limit { until: Instant::now() + length, length }
+        Limit {
+            until: Instant::now() + length,
+            length,
+        }
     }
 
     /// For the next piece of an answer that began at `begun` and of which `taken` bytes have come.
     pub(crate) fn for_next_piece(begun: Instant, taken: u64, length: Duration) -> Self {
         let stalled = Instant::now() + length;
         let too_slow = begun + length + Duration::from_secs(taken / BYTES_PER_SECOND_MIN);
-        Limit { until: stalled.min(too_slow), length }
+        Limit {
+            until: stalled.min(too_slow),
+            length,
+        }
     }
 }
 
@@ -45,7 +51,10 @@ pub(crate) struct Inbound {
 
 impl Inbound {
     pub(crate) fn new() -> Self {
-        Inbound { read: BytesMut::new(), read_size: READ_BYTES_MIN }
+        Inbound {
+            read: BytesMut::new(),
+            read_size: READ_BYTES_MIN,
+        }
     }
 
     /// Bytes that are here.
@@ -98,9 +107,18 @@ impl Inbound {
         loop {
             if let Some(&[l0, l1, l2, l3, c0, c1, c2, c3]) = self.read.first_chunk::<8>() {
                 let len = i32::from_be_bytes([l0, l1, l2, l3]);
-                let usable = usize::try_from(len).ok().filter(|l| (4..=len_max).contains(l));
-                let too_large = ClientError::TooLarge { peer: peer.clone(), len: len.into(), max: len_max };
-                return Ok((usable.ok_or(too_large)?, i32::from_be_bytes([c0, c1, c2, c3])));
+                let usable = usize::try_from(len)
+                    .ok()
+                    .filter(|l| (4..=len_max).contains(l));
+                let too_large = ClientError::TooLarge {
+                    peer: peer.clone(),
+                    len: len.into(),
+                    max: len_max,
+                };
+                return Ok((
+                    usable.ok_or(too_large)?,
+                    i32::from_be_bytes([c0, c1, c2, c3]),
+                ));
             }
             self.fill(stream, peer, limit).await?;
         }

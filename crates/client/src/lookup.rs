@@ -33,8 +33,14 @@ impl Cluster {
             CoordinatorKind::Group => 0,
             CoordinatorKind::Transaction => 1,
         };
-        let version = any.versions().require::<FindCoordinatorRequest>(any.peer(), <FindCoordinatorRequest as tarn_wire::Message>::VERSIONS)?;
-        let mut request = FindCoordinatorRequest { key_type: code, ..Default::default() };
+        let version = any.versions().require::<FindCoordinatorRequest>(
+            any.peer(),
+            <FindCoordinatorRequest as tarn_wire::Message>::VERSIONS,
+        )?;
+        let mut request = FindCoordinatorRequest {
+            key_type: code,
+            ..Default::default()
+        };
         if version >= 4 {
             request.coordinator_keys = vec![Str::from(key)];
         } else {
@@ -63,11 +69,16 @@ impl Cluster {
     ///
     /// # Errors
     /// Any [`ClientError`]; errors inside the answer are the caller's.
-    pub async fn call_controller<R: Request>(&self, request: &R, code_of: impl Fn(&R::Response) -> i16) -> Result<R::Response> {
+    pub async fn call_controller<R: Request>(
+        &self,
+        request: &R,
+        code_of: impl Fn(&R::Response) -> i16,
+    ) -> Result<R::Response> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         loop {
             let response = self.controller().await?.call(request).await?;
-            if code_of(&response) != ErrorCode::NOT_CONTROLLER.0 || backoff.failures() >= MOVES_MAX {
+            if code_of(&response) != ErrorCode::NOT_CONTROLLER.0 || backoff.failures() >= MOVES_MAX
+            {
                 return Ok(response);
             }
             tokio::time::sleep(backoff.next_wait()).await;
@@ -78,16 +89,40 @@ impl Cluster {
 fn found(peer: &Peer, response: &FindCoordinatorResponse, version: i16) -> Result<BrokerNode> {
     let (code, message, id, host, port) = if version >= 4 {
         let Some(c) = response.coordinators.first() else {
-            return Err(ClientError::refused(peer, "FindCoordinator", ErrorCode::COORDINATOR_NOT_AVAILABLE.0, None));
+            return Err(ClientError::refused(
+                peer,
+                "FindCoordinator",
+                ErrorCode::COORDINATOR_NOT_AVAILABLE.0,
+                None,
+            ));
         };
-        (c.error_code, c.error_message.as_deref(), c.node_id, &c.host, c.port)
+        (
+            c.error_code,
+            c.error_message.as_deref(),
+            c.node_id,
+            &c.host,
+            c.port,
+        )
     } else {
-        (response.error_code, response.error_message.as_deref(), response.node_id, &response.host, response.port)
+        (
+            response.error_code,
+            response.error_message.as_deref(),
+            response.node_id,
+            &response.host,
+            response.port,
+        )
     };
     if code != ErrorCode::NONE.0 {
         return Err(ClientError::refused(peer, "FindCoordinator", code, message));
     }
     let port = u16::try_from(port).ok().filter(|&p| p > 0);
     let port = port.ok_or_else(|| ClientError::BadAddress(format!("{}:{port:?}", &**host)))?;
-    Ok(BrokerNode { id, address: HostPort { host: host.detach(), port }, rack: None })
+    Ok(BrokerNode {
+        id,
+        address: HostPort {
+            host: host.detach(),
+            port,
+        },
+        rack: None,
+    })
 }

@@ -29,7 +29,12 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Connects to the first socket address that takes the connection. `limit` covers all of it.
-    pub(crate) async fn connect(peer: &Peer, security: &Security, receive_buffer: Option<u32>, limit: Duration) -> Result<Stream> {
+    pub(crate) async fn connect(
+        peer: &Peer,
+        security: &Security,
+        receive_buffer: Option<u32>,
+        limit: Duration,
+    ) -> Result<Stream> {
         let work = async {
             let mut last = None;
             for address in peer.resolve(limit).await? {
@@ -42,14 +47,26 @@ impl Stream {
                 }
             }
             let detail = last.as_ref().map_or_else(String::new, plain);
-            Err(ClientError::Connect { peer: peer.clone(), detail })
+            Err(ClientError::Connect {
+                peer: peer.clone(),
+                detail,
+            })
         };
-        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(ClientError::timed_out(peer, "take the connection", limit)))
+        tokio::time::timeout(limit, work)
+            .await
+            .unwrap_or_else(|_| Err(ClientError::timed_out(peer, "take the connection", limit)))
     }
 }
 
-async fn connect_one(address: std::net::SocketAddr, receive_buffer: Option<u32>) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() { tokio::net::TcpSocket::new_v4()? } else { tokio::net::TcpSocket::new_v6()? };
+async fn connect_one(
+    address: std::net::SocketAddr,
+    receive_buffer: Option<u32>,
+) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() {
+        tokio::net::TcpSocket::new_v4()?
+    } else {
+        tokio::net::TcpSocket::new_v6()?
+    };
     // A fixed buffer switches the kernel's auto-tuning off, so it is set only when somebody asked for it.
     if let Some(bytes) = receive_buffer {
         socket.set_recv_buffer_size(bytes)?;
@@ -60,7 +77,11 @@ async fn connect_one(address: std::net::SocketAddr, receive_buffer: Option<u32>)
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
         }
@@ -68,7 +89,11 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Stream::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
         }

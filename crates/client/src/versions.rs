@@ -27,7 +27,9 @@ impl Versions {
 
     /// The range announced for a key, `None` = the broker has no such request.
     pub fn range(&self, key: ApiKey) -> Option<VersionRange> {
-        self.ranges.get(&key.0).map(|&(min, max)| VersionRange { min, max })
+        self.ranges
+            .get(&key.0)
+            .map(|&(min, max)| VersionRange { min, max })
     }
 
     /// True when nothing was announced, as of something that only resembles a Kafka.
@@ -45,14 +47,15 @@ impl Versions {
     /// # Errors
     /// [`ClientError::Unsupported`].
     pub fn require<R: Request>(&self, peer: &Peer, wanted: VersionRange) -> Result<i16> {
-        self.common::<R>(wanted).ok_or_else(|| ClientError::Unsupported {
-            peer: peer.clone(),
-            api: R::NAME.strip_suffix("Request").unwrap_or(R::NAME),
-            wanted: format!("version {} to {}", wanted.min, wanted.max),
-            offered: match self.range(R::KEY) {
-                Some(range) => format!("version {} to {}", range.min, range.max),
-                None => "none".to_string(),
-            },
-        })
+        self.common::<R>(wanted)
+            .ok_or_else(|| ClientError::Unsupported {
+                peer: peer.clone(),
+                api: R::NAME.strip_suffix("Request").unwrap_or(R::NAME),
+                wanted: format!("version {} to {}", wanted.min, wanted.max),
+                offered: match self.range(R::KEY) {
+                    Some(range) => format!("version {} to {}", range.min, range.max),
+                    None => "none".to_string(),
+                },
+            })
     }
 }

@@ -12,7 +12,9 @@ pub enum StartError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The port of a listener is taken or cannot be bound.
-    #[error("cannot listen on {address} (listener {listener}): {source}; stop the other process or change `listeners`")]
+    #[error(
+        "cannot listen on {address} (listener {listener}): {source}; stop the other process or change `listeners`"
+    )]
     Bind {
         /// Listener name.
         listener: String,

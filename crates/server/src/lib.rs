@@ -7,10 +7,16 @@
 //! answers of one connection leave in the order of its requests; every task belongs to the server and ends with it.
 
 pub mod config;
+mod dispatch;
 mod error;
+mod fetch_session;
+mod handlers;
+mod net;
+mod node;
+mod rooms;
 mod server;
 pub mod storage;
 
 pub use config::{Config, ConfigError, ConfigWarning};
 pub use error::StartError;
-pub use server::{Server, ShutdownReport};
+pub use server::{BoundListener, Server, ShutdownReport};

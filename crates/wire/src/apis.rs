@@ -16,7 +16,9 @@ pub struct ApiKey(pub i16);
 impl ApiKey {
     /// The row of the table, if the key is known.
     pub fn api(self) -> Option<&'static Api> {
-        APIS.binary_search_by_key(&self, |api| api.key).ok().and_then(|at| APIS.get(at))
+        APIS.binary_search_by_key(&self, |api| api.key)
+            .ok()
+            .and_then(|at| APIS.get(at))
     }
 
     /// Kafka's name, `Unknown` for a key without a row.
@@ -82,13 +84,34 @@ pub fn request_flexible_from(key: ApiKey) -> i16 {
     messages::request_flexible_from(key)
 }
 
-const BROKER: Listeners = Listeners { broker: true, controller: false };
-const CONTROLLER: Listeners = Listeners { broker: false, controller: true };
-const BOTH: Listeners = Listeners { broker: true, controller: true };
-const PLAIN: ApiFlags = ApiFlags { forwarded: false, mirror: false };
-const FORWARDED: ApiFlags = ApiFlags { forwarded: true, mirror: false };
-const MIRROR: ApiFlags = ApiFlags { forwarded: false, mirror: true };
-const MIRROR_FORWARDED: ApiFlags = ApiFlags { forwarded: true, mirror: true };
+const BROKER: Listeners = Listeners {
+    broker: true,
+    controller: false,
+};
+const CONTROLLER: Listeners = Listeners {
+    broker: false,
+    controller: true,
+};
+const BOTH: Listeners = Listeners {
+    broker: true,
+    controller: true,
+};
+const PLAIN: ApiFlags = ApiFlags {
+    forwarded: false,
+    mirror: false,
+};
+const FORWARDED: ApiFlags = ApiFlags {
+    forwarded: true,
+    mirror: false,
+};
+const MIRROR: ApiFlags = ApiFlags {
+    forwarded: false,
+    mirror: true,
+};
+const MIRROR_FORWARDED: ApiFlags = ApiFlags {
+    forwarded: true,
+    mirror: true,
+};
 
 macro_rules! apis {
     ($($key:literal $constant:ident $name:ident $min:literal $max:literal $listeners:ident $flags:ident;)*) => {

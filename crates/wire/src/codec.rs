@@ -17,12 +17,25 @@ pub trait Codec: Sized {
     fn write(&self, w: &mut Writer, version: i16, flexible: bool) -> Result<(), WireError>;
 
     /// Reads a value that may be null; structs carry a marker byte, −1 for null.
-    fn read_nullable(r: &mut Reader, version: i16, flexible: bool) -> Result<Option<Self>, WireError> {
-        if r.i8()? < 0 { Ok(None) } else { Self::read(r, version, flexible).map(Some) }
+    fn read_nullable(
+        r: &mut Reader,
+        version: i16,
+        flexible: bool,
+    ) -> Result<Option<Self>, WireError> {
+        if r.i8()? < 0 {
+            Ok(None)
+        } else {
+            Self::read(r, version, flexible).map(Some)
+        }
     }
 
     /// Writes a value that may be null.
-    fn write_nullable(value: Option<&Self>, w: &mut Writer, version: i16, flexible: bool) -> Result<(), WireError> {
+    fn write_nullable(
+        value: Option<&Self>,
+        w: &mut Writer,
+        version: i16,
+        flexible: bool,
+    ) -> Result<(), WireError> {
         w.i8(if value.is_some() { 1 } else { -1 });
         value.map_or(Ok(()), |value| value.write(w, version, flexible))
     }
@@ -78,7 +91,12 @@ impl Codec for Str {
     fn read_nullable(r: &mut Reader, _: i16, flexible: bool) -> Result<Option<Self>, WireError> {
         r.nullable_str(flexible)
     }
-    fn write_nullable(value: Option<&Self>, w: &mut Writer, _: i16, flexible: bool) -> Result<(), WireError> {
+    fn write_nullable(
+        value: Option<&Self>,
+        w: &mut Writer,
+        _: i16,
+        flexible: bool,
+    ) -> Result<(), WireError> {
         w.nullable_str(flexible, value.map(|text| &text.as_bytes()[..]))
     }
 }
@@ -94,7 +112,12 @@ impl Codec for Bytes {
     fn read_nullable(r: &mut Reader, _: i16, flexible: bool) -> Result<Option<Self>, WireError> {
         r.nullable_bytes(flexible)
     }
-    fn write_nullable(value: Option<&Self>, w: &mut Writer, _: i16, flexible: bool) -> Result<(), WireError> {
+    fn write_nullable(
+        value: Option<&Self>,
+        w: &mut Writer,
+        _: i16,
+        flexible: bool,
+    ) -> Result<(), WireError> {
         w.nullable_bytes(flexible, value)
     }
 }
@@ -110,7 +133,12 @@ impl Codec for Records {
     fn read_nullable(r: &mut Reader, _: i16, flexible: bool) -> Result<Option<Self>, WireError> {
         Ok(r.nullable_bytes(flexible)?.map(Records::Bytes))
     }
-    fn write_nullable(value: Option<&Self>, w: &mut Writer, _: i16, flexible: bool) -> Result<(), WireError> {
+    fn write_nullable(
+        value: Option<&Self>,
+        w: &mut Writer,
+        _: i16,
+        flexible: bool,
+    ) -> Result<(), WireError> {
         w.nullable_records(flexible, value)
     }
 }
@@ -123,17 +151,31 @@ impl<T: Codec> Codec for Vec<T> {
     fn write(&self, w: &mut Writer, version: i16, flexible: bool) -> Result<(), WireError> {
         Self::write_nullable(Some(self), w, version, flexible)
     }
-    fn read_nullable(r: &mut Reader, version: i16, flexible: bool) -> Result<Option<Self>, WireError> {
-        let Some(count) = r.array_len(flexible, T::MIN_SIZE)? else { return Ok(None) };
-        let mut elements = Reader::vec_for(count);
+    fn read_nullable(
+        r: &mut Reader,
+        version: i16,
+        flexible: bool,
+    ) -> Result<Option<Self>, WireError> {
+        let Some(count) = r.array_len(flexible, T::MIN_SIZE)? else {
+            return Ok(None);
+        };
+        let mut elements = r.vec_for(count)?;
         for _ in 0..count {
             elements.push(T::read(r, version, flexible)?);
         }
         Ok(Some(elements))
     }
-    fn write_nullable(value: Option<&Self>, w: &mut Writer, version: i16, flexible: bool) -> Result<(), WireError> {
+    fn write_nullable(
+        value: Option<&Self>,
+        w: &mut Writer,
+        version: i16,
+        flexible: bool,
+    ) -> Result<(), WireError> {
         w.array_len(flexible, value.map(Vec::len))?;
-        value.into_iter().flatten().try_for_each(|element| element.write(w, version, flexible))
+        value
+            .into_iter()
+            .flatten()
+            .try_for_each(|element| element.write(w, version, flexible))
     }
 }
 
@@ -155,10 +197,43 @@ pub(crate) fn write_not_null<T: Codec>(
     version: i16,
     flexible: bool,
 ) -> Result<(), WireError> {
-    value.as_ref().ok_or(WireError::NullField { field, version })?.write(w, version, flexible)
+    value
+        .as_ref()
+        .ok_or(WireError::NullField { field, version })?
+        .write(w, version, flexible)
+}
+
+/// Reads a nullable struct that is a tagged field: its marker is 0 for null and not −1 as elsewhere.
+pub(crate) fn read_tagged_struct<T: Codec>(
+    r: &mut Reader,
+    version: i16,
+    flexible: bool,
+) -> Result<Option<T>, WireError> {
+    if r.uvarint()? == 0 {
+        Ok(None)
+    } else {
+        T::read(r, version, flexible).map(Some)
+    }
+}
+
+/// Writes a nullable struct that is a tagged field.
+pub(crate) fn write_tagged_struct<T: Codec>(
+    value: &Option<T>,
+    w: &mut Writer,
+    version: i16,
+    flexible: bool,
+) -> Result<(), WireError> {
+    w.uvarint(u32::from(value.is_some()));
+    value
+        .as_ref()
+        .map_or(Ok(()), |value| value.write(w, version, flexible))
 }
 
 /// Fails if a field that must not be lost is set in a version that lacks it.
 pub(crate) fn absent(is_default: bool, field: &'static str, version: i16) -> Result<(), WireError> {
-    if is_default { Ok(()) } else { Err(WireError::FieldNotInVersion { field, version }) }
+    if is_default {
+        Ok(())
+    } else {
+        Err(WireError::FieldNotInVersion { field, version })
+    }
 }

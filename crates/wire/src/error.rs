@@ -16,7 +16,9 @@ pub enum WireError {
     #[error("length {0} is not possible here")]
     InvalidLength(i64),
     /// An array announces more elements than the rest of the input could hold.
-    #[error("array of {count} elements of at least {min_size} bytes does not fit into the {remaining} bytes left")]
+    #[error(
+        "array of {count} elements of at least {min_size} bytes does not fit into the {remaining} bytes left"
+    )]
     TooManyElements {
         /// Announced number of elements.
         count: usize,
@@ -24,6 +26,14 @@ pub enum WireError {
         min_size: usize,
         /// Bytes that are left.
         remaining: usize,
+    },
+    /// The lists of the message would take many times the memory of its bytes (only an attack has such lists).
+    #[error("lists need {needed} bytes of memory, {left} are allowed for the rest of this input")]
+    ListsTooLarge {
+        /// Memory the next list needs in bytes.
+        needed: usize,
+        /// Memory that is left for lists in bytes.
+        left: usize,
     },
     /// A string is not UTF-8.
     #[error("string is not UTF-8")]

@@ -36,7 +36,10 @@ impl ErrorCode {
 
     /// What is wrong, in a few words.
     pub fn message(self) -> &'static str {
-        self.row().map_or("an error code this version does not know", |(_, _, message)| message)
+        self.row().map_or(
+            "an error code this version does not know",
+            |(_, _, message)| message,
+        )
     }
 
     /// Whether Kafka's clients try again by themselves after this error.

@@ -37,7 +37,12 @@ pub struct FetchLimits {
 
 impl Default for FetchLimits {
     fn default() -> Self {
-        FetchLimits { topics_max: 10_000, partitions_max: 100_000, aborted_max: 100_000, tagged_bytes_max: 64 * 1024 }
+        FetchLimits {
+            topics_max: 10_000,
+            partitions_max: 100_000,
+            aborted_max: 100_000,
+            tagged_bytes_max: 64 * 1024,
+        }
     }
 }
 
@@ -283,7 +288,10 @@ impl FetchStream {
     /// [`FetchStreamError::Trailing`] when the piece is longer than what is to come.
     pub fn push(&mut self, piece: Bytes) -> Result<()> {
         let len = piece.len() as u64;
-        self.to_come = self.to_come.checked_sub(len).ok_or(FetchStreamError::Trailing(len))?;
+        self.to_come = self
+            .to_come
+            .checked_sub(len)
+            .ok_or(FetchStreamError::Trailing(len))?;
         if self.input.is_empty() {
             self.input = piece;
         } else {
@@ -306,10 +314,18 @@ impl FetchStream {
                 State::Records { left: 0 } => self.state = State::PartitionTags,
                 State::Records { left } => {
                     if self.input.is_empty() {
-                        return if self.to_come == 0 { Err(FetchStreamError::Short("records")) } else { Ok(None) };
+                        return if self.to_come == 0 {
+                            Err(FetchStreamError::Short("records"))
+                        } else {
+                            Ok(None)
+                        };
                     }
-                    let take = usize::try_from(left).unwrap_or(usize::MAX).min(self.input.len());
-                    self.state = State::Records { left: left - take as u64 };
+                    let take = usize::try_from(left)
+                        .unwrap_or(usize::MAX)
+                        .min(self.input.len());
+                    self.state = State::Records {
+                        left: left - take as u64,
+                    };
                     return Ok(Some(FetchEvent::Records(self.input.split_to(take))));
                 }
                 _ => match self.step()? {
@@ -371,14 +387,22 @@ impl FetchStream {
         }
         let max = self.limits.tagged_bytes_max + 2 * NAME_BYTES_MAX;
         if self.carry.len() > max {
-            return Err(too_many("bytes in one field group", self.carry.len() as i64, max));
+            return Err(too_many(
+                "bytes in one field group",
+                self.carry.len() as i64,
+                max,
+            ));
         }
         Ok(Step::NeedMore)
     }
 
     fn check_trailing(&self) -> Result<()> {
         let left = self.to_come + self.input.len() as u64;
-        if self.state == State::Done && left > 0 { Err(FetchStreamError::Trailing(left)) } else { Ok(()) }
+        if self.state == State::Done && left > 0 {
+            Err(FetchStreamError::Trailing(left))
+        } else {
+            Ok(())
+        }
     }
 
     fn flexible(&self) -> bool {
@@ -412,20 +436,33 @@ impl FetchStream {
     }
 
     fn after_topic(&self) -> State {
-        if self.topics_left == 0 { State::TopTags } else { State::Topic }
+        if self.topics_left == 0 {
+            State::TopTags
+        } else {
+            State::Topic
+        }
     }
 
     fn after_partition(&self) -> State {
-        if self.partitions_left == 0 { State::TopicTags } else { State::Partition }
+        if self.partitions_left == 0 {
+            State::TopicTags
+        } else {
+            State::Partition
+        }
     }
 
     fn top(&mut self, c: &mut Cursor<'_>) -> Unit<Step> {
-        let mut header = FetchHeader { throttle_time_ms: c.i32("throttle time")?, ..FetchHeader::default() };
+        let mut header = FetchHeader {
+            throttle_time_ms: c.i32("throttle time")?,
+            ..FetchHeader::default()
+        };
         if self.version >= 7 {
             header.error_code = c.i16("error code")?;
             header.session_id = c.i32("session id")?;
         }
-        header.topic_count = c.count("topics", self.flexible(), self.limits.topics_max)?.unwrap_or(0);
+        header.topic_count = c
+            .count("topics", self.flexible(), self.limits.topics_max)?
+            .unwrap_or(0);
         self.topics_left = header.topic_count;
         self.state = self.after_topic();
         Ok(Step::Event(FetchEvent::Header(header)))
@@ -436,9 +473,14 @@ impl FetchStream {
         if self.version >= TOPIC_ID_FROM {
             id = c.uuid("topic id")?;
         } else {
-            name = c.string("topic name", self.flexible())?.ok_or(Fault::Fatal(FetchStreamError::Bad("topic name")))?;
+            name = c
+                .string("topic name", self.flexible())?
+                .ok_or(Fault::Fatal(FetchStreamError::Bad("topic name")))?;
         }
-        let max = self.limits.partitions_max.saturating_sub(self.partitions_seen);
+        let max = self
+            .limits
+            .partitions_max
+            .saturating_sub(self.partitions_seen);
         let partition_count = c.count("partitions", self.flexible(), max)?.unwrap_or(0);
         self.topics_left -= 1;
         self.partitions_left = partition_count;
@@ -446,7 +488,11 @@ impl FetchStream {
         self.topic = name.clone();
         self.topic_id = id;
         self.state = self.after_partition();
-        Ok(Step::Event(FetchEvent::Topic { name, id, partition_count }))
+        Ok(Step::Event(FetchEvent::Topic {
+            name,
+            id,
+            partition_count,
+        }))
     }
 
     fn partition(&mut self, c: &mut Cursor<'_>) -> Unit<Step> {
@@ -465,7 +511,11 @@ impl FetchStream {
         if self.version >= 5 {
             start.log_start_offset = c.i64("log start offset")?;
         }
-        let aborted = c.count("aborted transactions", self.flexible(), self.limits.aborted_max)?;
+        let aborted = c.count(
+            "aborted transactions",
+            self.flexible(),
+            self.limits.aborted_max,
+        )?;
         start.aborted_transactions = aborted.map(|_| Vec::new());
         self.partitions_left -= 1;
         self.partition = start;
@@ -477,23 +527,40 @@ impl FetchStream {
     }
 
     fn aborted(&mut self, c: &mut Cursor<'_>, left: usize) -> Unit<Step> {
-        let transaction =
-            AbortedTransaction { producer_id: c.i64("producer id")?, first_offset: c.i64("first offset")? };
+        let transaction = AbortedTransaction {
+            producer_id: c.i64("producer id")?,
+            first_offset: c.i64("first offset")?,
+        };
         if self.flexible() {
             c.tagged(self.limits.tagged_bytes_max, |_, _| Ok(()))?;
         }
-        self.partition.aborted_transactions.get_or_insert_with(Vec::new).push(transaction);
-        self.state = if left > 1 { State::Aborted { left: left - 1 } } else { State::RecordsLen };
+        self.partition
+            .aborted_transactions
+            .get_or_insert_with(Vec::new)
+            .push(transaction);
+        self.state = if left > 1 {
+            State::Aborted { left: left - 1 }
+        } else {
+            State::RecordsLen
+        };
         Ok(Step::Silent)
     }
 
     fn records_len(&mut self, c: &mut Cursor<'_>) -> Unit<Step> {
-        let preferred = if self.version >= 11 { c.i32("preferred read replica")? } else { -1 };
+        let preferred = if self.version >= 11 {
+            c.i32("preferred read replica")?
+        } else {
+            -1
+        };
         let len = c.bytes_len("records", self.flexible())?;
         self.partition.preferred_read_replica = preferred;
         self.partition.records_len = len;
-        self.state = State::Records { left: u64::from(len.unwrap_or(0)) };
-        Ok(Step::Event(FetchEvent::PartitionStart(std::mem::take(&mut self.partition))))
+        self.state = State::Records {
+            left: u64::from(len.unwrap_or(0)),
+        };
+        Ok(Step::Event(FetchEvent::PartitionStart(std::mem::take(
+            &mut self.partition,
+        ))))
     }
 
     fn partition_tags(&mut self, c: &mut Cursor<'_>) -> Unit<Step> {
@@ -502,16 +569,24 @@ impl FetchStream {
             c.tagged(self.limits.tagged_bytes_max, |tag, field| {
                 match tag {
                     0 => {
-                        let value = DivergingEpoch { epoch: field.i32("epoch")?, end_offset: field.i64("end offset")? };
+                        let value = DivergingEpoch {
+                            epoch: field.i32("epoch")?,
+                            end_offset: field.i64("end offset")?,
+                        };
                         end.diverging_epoch = Some(value);
                     }
                     1 => {
-                        let value =
-                            CurrentLeader { leader_id: field.i32("leader id")?, leader_epoch: field.i32("leader epoch")? };
+                        let value = CurrentLeader {
+                            leader_id: field.i32("leader id")?,
+                            leader_epoch: field.i32("leader epoch")?,
+                        };
                         end.current_leader = Some(value);
                     }
                     2 => {
-                        let value = SnapshotId { end_offset: field.i64("end offset")?, epoch: field.i32("epoch")? };
+                        let value = SnapshotId {
+                            end_offset: field.i64("end offset")?,
+                            epoch: field.i32("epoch")?,
+                        };
                         end.snapshot_id = Some(value);
                     }
                     _ => return Ok(()),
@@ -545,11 +620,18 @@ impl FetchStream {
 
 fn node_endpoint(field: &mut Cursor<'_>) -> Unit<NodeEndpoint> {
     let node_id = field.i32("node id")?;
-    let host = field.string("host", true)?.ok_or(Fault::Fatal(FetchStreamError::Bad("host")))?;
+    let host = field
+        .string("host", true)?
+        .ok_or(Fault::Fatal(FetchStreamError::Bad("host")))?;
     let port = field.i32("port")?;
     let rack = field.string("rack", true)?;
     field.tagged(usize::MAX, |_, _| Ok(()))?;
-    Ok(NodeEndpoint { node_id, host, port, rack })
+    Ok(NodeEndpoint {
+        node_id,
+        host,
+        port,
+        rack,
+    })
 }
 
 enum Step {
@@ -592,7 +674,10 @@ impl<'a> Cursor<'a> {
 
     fn take(&mut self, len: usize, what: &'static str) -> Unit<&'a [u8]> {
         let end = self.used.checked_add(len).ok_or(Fault::Incomplete(what))?;
-        let slice = self.bytes.get(self.used..end).ok_or(Fault::Incomplete(what))?;
+        let slice = self
+            .bytes
+            .get(self.used..end)
+            .ok_or(Fault::Incomplete(what))?;
         self.used = end;
         Ok(slice)
     }
@@ -636,7 +721,11 @@ impl<'a> Cursor<'a> {
 
     /// A list length, `None` when the list is null.
     fn count(&mut self, what: &'static str, compact: bool, max: usize) -> Unit<Option<usize>> {
-        let count = if compact { i64::from(self.varint(what)?) - 1 } else { i64::from(self.i32(what)?) };
+        let count = if compact {
+            i64::from(self.varint(what)?) - 1
+        } else {
+            i64::from(self.i32(what)?)
+        };
         match usize::try_from(count) {
             Ok(n) if n <= max => Ok(Some(n)),
             Err(_) if count == -1 => Ok(None),
@@ -646,17 +735,24 @@ impl<'a> Cursor<'a> {
 
     fn bytes_len(&mut self, what: &'static str, compact: bool) -> Unit<Option<u32>> {
         let max = i32::MAX as usize;
-        Ok(self.count(what, compact, max)?.and_then(|n| u32::try_from(n).ok()))
+        Ok(self
+            .count(what, compact, max)?
+            .and_then(|n| u32::try_from(n).ok()))
     }
 
     fn string(&mut self, what: &'static str, compact: bool) -> Unit<Option<Str>> {
-        let len = if compact { i64::from(self.varint(what)?) - 1 } else { i64::from(self.i16(what)?) };
+        let len = if compact {
+            i64::from(self.varint(what)?) - 1
+        } else {
+            i64::from(self.i16(what)?)
+        };
         let len = match usize::try_from(len) {
             Ok(n) if n <= NAME_BYTES_MAX => n,
             Err(_) if len == -1 => return Ok(None),
             _ => return Err(Fault::Fatal(too_many(what, len, NAME_BYTES_MAX))),
         };
-        let text = std::str::from_utf8(self.take(len, what)?).map_err(|_| Fault::Fatal(FetchStreamError::Bad(what)))?;
+        let text = std::str::from_utf8(self.take(len, what)?)
+            .map_err(|_| Fault::Fatal(FetchStreamError::Bad(what)))?;
         Ok(Some(Str::from(text)))
     }
 
@@ -673,7 +769,11 @@ impl<'a> Cursor<'a> {
             let len = self.varint("tag length")? as usize;
             let total = (self.used - start).saturating_add(len);
             if total > bytes_max {
-                return Err(Fault::Fatal(too_many("bytes of tagged fields", total as i64, bytes_max)));
+                return Err(Fault::Fatal(too_many(
+                    "bytes of tagged fields",
+                    total as i64,
+                    bytes_max,
+                )));
             }
             let mut inner = Cursor::new(self.take(len, "tagged field")?);
             // Inside a tagged field nothing more can come: running short there is an error of the sender.

@@ -61,7 +61,10 @@ pub struct Frame {
 impl Frame {
     /// A frame of one piece in memory.
     pub fn from_bytes(bytes: Bytes) -> Frame {
-        Frame { len: bytes.len() as u64, segments: vec![Segment::Bytes(bytes)] }
+        Frame {
+            len: bytes.len() as u64,
+            segments: vec![Segment::Bytes(bytes)],
+        }
     }
 
     /// All bytes in one piece. `None` if a segment lies in a file (reading it is not this crate's business).

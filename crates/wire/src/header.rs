@@ -59,7 +59,11 @@ fn response_version(key: ApiKey, version: i16, flexible_from: i16) -> i16 {
 /// They stand at the same place in every header version, so this also works for keys and versions nobody knows.
 pub fn peek_request(frame: &[u8]) -> Option<(ApiKey, i16, i32)> {
     let [k0, k1, v0, v1, c0, c1, c2, c3] = *frame.first_chunk::<8>()?;
-    Some((ApiKey(i16::from_be_bytes([k0, k1])), i16::from_be_bytes([v0, v1]), i32::from_be_bytes([c0, c1, c2, c3])))
+    Some((
+        ApiKey(i16::from_be_bytes([k0, k1])),
+        i16::from_be_bytes([v0, v1]),
+        i32::from_be_bytes([c0, c1, c2, c3]),
+    ))
 }
 
 /// Reads the header of a request frame (without its length) and returns the body.
@@ -74,18 +78,33 @@ pub fn decode_request_header(frame: Bytes) -> Result<(RequestHeader, Bytes), Wir
     let client_id = r.nullable_str(false)?;
     let mut unknown_tagged = Vec::new();
     if version >= apis::request_flexible_from(key) {
-        r.tags(&mut unknown_tagged, |_, _| Ok(false))?;
+        r.unknown_tags(&mut unknown_tagged)?;
     }
-    Ok((RequestHeader { key, version, correlation_id, client_id, unknown_tagged }, r.rest()))
+    Ok((
+        RequestHeader {
+            key,
+            version,
+            correlation_id,
+            client_id,
+            unknown_tagged,
+        },
+        r.rest(),
+    ))
 }
 
 /// Reads the header of a response frame (without its length) and returns the body. `header_version` comes from
 /// [`response_header_version`].
-pub fn decode_response_header(frame: Bytes, header_version: i16) -> Result<(ResponseHeader, Bytes), WireError> {
+pub fn decode_response_header(
+    frame: Bytes,
+    header_version: i16,
+) -> Result<(ResponseHeader, Bytes), WireError> {
     let mut r = Reader::new(frame);
-    let mut header = ResponseHeader { correlation_id: r.i32()?, ..ResponseHeader::default() };
+    let mut header = ResponseHeader {
+        correlation_id: r.i32()?,
+        ..ResponseHeader::default()
+    };
     if header_version >= 1 {
-        r.tags(&mut header.unknown_tagged, |_, _| Ok(false))?;
+        r.unknown_tags(&mut header.unknown_tagged)?;
     }
     Ok((header, r.rest()))
 }

@@ -29,18 +29,18 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use self::str::Str;
+pub use self::uuid::Uuid;
 pub use apis::ApiKey;
 pub use codec::Codec;
 pub use error::WireError;
 pub use error_code::ErrorCode;
 pub use frame::{FileRange, Frame, Segment};
 pub use header::{
-    RequestHeader, ResponseHeader, decode_request_header, decode_response_header, peek_request, request_frame,
-    request_header_version, response_frame, response_header_version,
+    RequestHeader, ResponseHeader, decode_request_header, decode_response_header, peek_request,
+    request_frame, request_header_version, response_frame, response_header_version,
 };
 pub use message::{Message, RecordMessage, Request, VersionRange, decode_exact, encode_body};
 pub use reader::Reader;
 pub use records::Records;
-pub use self::str::Str;
-pub use self::uuid::Uuid;
 pub use writer::Writer;

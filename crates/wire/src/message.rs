@@ -72,7 +72,12 @@ fn check_version<M: Message>(version: i16) -> Result<(), WireError> {
     if M::VERSIONS.contains(version) {
         return Ok(());
     }
-    Err(WireError::UnsupportedVersion { message: M::NAME, version, min: M::VERSIONS.min, max: M::VERSIONS.max })
+    Err(WireError::UnsupportedVersion {
+        message: M::NAME,
+        version,
+        min: M::VERSIONS.min,
+        max: M::VERSIONS.max,
+    })
 }
 
 /// Reads a body that must end with its last byte. Mirror dialects are told apart by this.
@@ -81,7 +86,10 @@ pub fn decode_exact<M: Message>(body: Bytes, version: i16) -> Result<M, WireErro
     let message = M::decode(&mut r, version)?;
     match r.remaining() {
         0 => Ok(message),
-        left => Err(WireError::TrailingBytes { message: M::NAME, left }),
+        left => Err(WireError::TrailingBytes {
+            message: M::NAME,
+            left,
+        }),
     }
 }
 

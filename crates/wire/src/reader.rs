@@ -10,11 +10,19 @@ use crate::{Str, WireError};
 /// Most bytes of memory reserved for an array before its elements have been seen; it grows by reading after that.
 const ARRAY_RESERVE_BYTES_MAX: usize = 64 * 1024;
 
+/// Memory that decoded lists may take for each byte of input. Real requests stay below 6; the rest is room for future fields.
+const LIST_BYTES_PER_INPUT_BYTE_MAX: usize = 16;
+
+/// Memory that decoded lists may take however short the input is.
+const LIST_BYTES_FREE: usize = 64 * 1024;
+
 /// Reads values one after another; strings and bytes are slices of the input.
 #[derive(Debug, Clone)]
 pub struct Reader {
     input: Bytes,
     at: usize,
+    /// Memory that lists may still take: elements can be many times larger than their bytes on the wire.
+    list_bytes_left: usize,
 }
 
 macro_rules! fixed {
@@ -29,7 +37,12 @@ macro_rules! fixed {
 impl Reader {
     /// Starts at the first byte of `input`.
     pub fn new(input: Bytes) -> Reader {
-        Reader { input, at: 0 }
+        let list_bytes_left = input.len() * LIST_BYTES_PER_INPUT_BYTE_MAX + LIST_BYTES_FREE;
+        Reader {
+            input,
+            at: 0,
+            list_bytes_left,
+        }
     }
 
     /// Bytes that were not read yet.
@@ -52,13 +65,26 @@ impl Reader {
 
     fn need(&self, len: usize) -> Result<(), WireError> {
         let remaining = self.remaining();
-        if len > remaining { Err(WireError::UnexpectedEnd { needed: len, remaining }) } else { Ok(()) }
+        if len > remaining {
+            Err(WireError::UnexpectedEnd {
+                needed: len,
+                remaining,
+            })
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes `N` bytes by value.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let piece = self.input.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
-        let value = *piece.ok_or(WireError::UnexpectedEnd { needed: N, remaining: self.input.len() - self.at })?;
+        let piece = self
+            .input
+            .get(self.at..)
+            .and_then(|rest| rest.first_chunk::<N>());
+        let value = *piece.ok_or(WireError::UnexpectedEnd {
+            needed: N,
+            remaining: self.input.len() - self.at,
+        })?;
         self.at += N;
         Ok(value)
     }
@@ -105,13 +131,19 @@ impl Reader {
     fn signed_len(len: i32) -> Result<Option<usize>, WireError> {
         match len {
             -1 => Ok(None),
-            len => usize::try_from(len).map(Some).map_err(|_| WireError::InvalidLength(i64::from(len))),
+            len => usize::try_from(len)
+                .map(Some)
+                .map_err(|_| WireError::InvalidLength(i64::from(len))),
         }
     }
 
     /// A nullable string; `flexible` selects the compact form.
     pub fn nullable_str(&mut self, flexible: bool) -> Result<Option<Str>, WireError> {
-        let len = if flexible { self.compact_len()? } else { Reader::signed_len(i32::from(self.i16()?))? };
+        let len = if flexible {
+            self.compact_len()?
+        } else {
+            Reader::signed_len(i32::from(self.i16()?))?
+        };
         match len {
             None => Ok(None),
             Some(len) if len > i16::MAX as usize => Err(WireError::InvalidLength(len as i64)),
@@ -121,30 +153,66 @@ impl Reader {
 
     /// A string that must not be null.
     pub fn str(&mut self, flexible: bool) -> Result<Str, WireError> {
-        self.nullable_str(flexible)?.ok_or(WireError::UnexpectedNull)
+        self.nullable_str(flexible)?
+            .ok_or(WireError::UnexpectedNull)
     }
 
     /// Nullable bytes; `flexible` selects the compact form.
     pub fn nullable_bytes(&mut self, flexible: bool) -> Result<Option<Bytes>, WireError> {
-        let len = if flexible { self.compact_len()? } else { Reader::signed_len(self.i32()?)? };
+        let len = if flexible {
+            self.compact_len()?
+        } else {
+            Reader::signed_len(self.i32()?)?
+        };
         len.map(|len| self.take(len)).transpose()
     }
 
     /// The length of a nullable array whose elements have at least `min_size` bytes each (0 counts as 1).
-    pub fn array_len(&mut self, flexible: bool, min_size: usize) -> Result<Option<usize>, WireError> {
-        let len = if flexible { self.compact_len()? } else { Reader::signed_len(self.i32()?)? };
+    pub fn array_len(
+        &mut self,
+        flexible: bool,
+        min_size: usize,
+    ) -> Result<Option<usize>, WireError> {
+        let len = if flexible {
+            self.compact_len()?
+        } else {
+            Reader::signed_len(self.i32()?)?
+        };
         let min_size = min_size.max(1);
         match len {
-            Some(count) if count > self.remaining() / min_size => {
-                Err(WireError::TooManyElements { count, min_size, remaining: self.remaining() })
-            }
+            Some(count) if count > self.remaining() / min_size => Err(WireError::TooManyElements {
+                count,
+                min_size,
+                remaining: self.remaining(),
+            }),
             len => Ok(len),
         }
     }
 
     /// An empty vector for `count` elements that are about to be read, with a capped reservation.
-    pub(crate) fn vec_for<T>(count: usize) -> Vec<T> {
-        Vec::with_capacity(count.min(ARRAY_RESERVE_BYTES_MAX / size_of::<T>().max(1)))
+    pub(crate) fn vec_for<T>(&mut self, count: usize) -> Result<Vec<T>, WireError> {
+        self.spend(count.saturating_mul(size_of::<T>()))?;
+        Ok(Vec::with_capacity(
+            count.min(ARRAY_RESERVE_BYTES_MAX / size_of::<T>().max(1)),
+        ))
+    }
+
+    fn spend(&mut self, needed: usize) -> Result<(), WireError> {
+        let left = self.list_bytes_left;
+        self.list_bytes_left = left
+            .checked_sub(needed)
+            .ok_or(WireError::ListsTooLarge { needed, left })?;
+        Ok(())
+    }
+
+    /// Reads a tagged-field section of which no tag is known.
+    pub fn unknown_tags(&mut self, unknown: &mut Vec<(u32, Bytes)>) -> Result<(), WireError> {
+        // Nearly always empty: one comparison on the hot path.
+        if self.input.get(self.at) == Some(&0) {
+            self.at += 1;
+            return Ok(());
+        }
+        self.tags(unknown, |_, _| Ok(false))
     }
 
     /// Reads a tagged-field section. `known` gets every tag with a reader over exactly its bytes and returns false for a
@@ -157,8 +225,13 @@ impl Reader {
         let count = self.uvarint()? as usize;
         // A tag costs at least two bytes: its number and its size.
         if count > self.remaining() / 2 {
-            return Err(WireError::TooManyElements { count, min_size: 2, remaining: self.remaining() });
+            return Err(WireError::TooManyElements {
+                count,
+                min_size: 2,
+                remaining: self.remaining(),
+            });
         }
+        self.spend(count * size_of::<(u32, Bytes)>())?;
         for _ in 0..count {
             let tag = self.uvarint()?;
             let size = self.uvarint()? as usize;
@@ -167,7 +240,10 @@ impl Reader {
             if !known(tag, &mut field)? {
                 unknown.push((tag, content));
             } else if field.remaining() > 0 {
-                return Err(WireError::TagSize { tag, left: field.remaining() });
+                return Err(WireError::TagSize {
+                    tag,
+                    left: field.remaining(),
+                });
             }
         }
         Ok(())

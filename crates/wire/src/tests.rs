@@ -1,1 +1,4 @@
 //! Tests of the whole crate.
+
+mod golden;
+mod primitives;

@@ -45,7 +45,11 @@ impl Uuid {
         // 22 digits carry 132 bits, so the last one is padded with four zero bits.
         let value = u128::from_be_bytes(self.0);
         let low = 122 - 6 * at as i32;
-        let bits = if low >= 0 { value >> low } else { value << -low };
+        let bits = if low >= 0 {
+            value >> low
+        } else {
+            value << -low
+        };
         ALPHABET[(bits & 63) as usize]
     }
 }
@@ -67,13 +71,19 @@ impl FromStr for Uuid {
     type Err = WireError;
 
     fn from_str(text: &str) -> Result<Uuid, WireError> {
-        let digits = text.as_bytes().strip_suffix(b"==").unwrap_or(text.as_bytes());
+        let digits = text
+            .as_bytes()
+            .strip_suffix(b"==")
+            .unwrap_or(text.as_bytes());
         if digits.len() != TEXT_LEN {
             return Err(WireError::InvalidUuid);
         }
         let mut value: u128 = 0;
         for (at, digit) in digits.iter().enumerate() {
-            let bits = ALPHABET.iter().position(|c| c == digit).ok_or(WireError::InvalidUuid)? as u128;
+            let bits = ALPHABET
+                .iter()
+                .position(|c| c == digit)
+                .ok_or(WireError::InvalidUuid)? as u128;
             let low = 122 - 6 * at as i32;
             value |= if low >= 0 { bits << low } else { bits >> -low };
         }

@@ -27,7 +27,10 @@ impl Writer {
 
     /// An empty writer with room for `capacity` bytes that are not record sets.
     pub fn with_capacity(capacity: usize) -> Writer {
-        Writer { buffer: BytesMut::with_capacity(capacity), ..Writer::default() }
+        Writer {
+            buffer: BytesMut::with_capacity(capacity),
+            ..Writer::default()
+        }
     }
 
     /// Bytes written so far, spliced ones included.
@@ -159,10 +162,16 @@ impl Writer {
     }
 
     /// Nullable bytes; `flexible` selects the compact form. Large ones are spliced, not copied.
-    pub fn nullable_bytes(&mut self, flexible: bool, value: Option<&Bytes>) -> Result<(), WireError> {
+    pub fn nullable_bytes(
+        &mut self,
+        flexible: bool,
+        value: Option<&Bytes>,
+    ) -> Result<(), WireError> {
         self.long_len(flexible, value.map(|bytes| bytes.len() as u64))?;
         match value {
-            Some(bytes) if bytes.len() >= SPLICE_BYTES_MIN => self.splice(Segment::Bytes(bytes.clone())),
+            Some(bytes) if bytes.len() >= SPLICE_BYTES_MIN => {
+                self.splice(Segment::Bytes(bytes.clone()))
+            }
             Some(bytes) => self.raw(bytes),
             None => {}
         }
@@ -170,12 +179,19 @@ impl Writer {
     }
 
     /// A nullable record set. It is never copied. Must not stand inside a tagged field (no schema does that).
-    pub fn nullable_records(&mut self, flexible: bool, value: Option<&Records>) -> Result<(), WireError> {
+    pub fn nullable_records(
+        &mut self,
+        flexible: bool,
+        value: Option<&Records>,
+    ) -> Result<(), WireError> {
         self.long_len(flexible, value.map(Records::len))?;
         match value {
             Some(Records::Bytes(bytes)) => self.splice(Segment::Bytes(bytes.clone())),
             Some(Records::File(range)) => self.splice(Segment::File(range.clone())),
-            Some(Records::Segments(segments)) => segments.iter().cloned().for_each(|segment| self.splice(segment)),
+            Some(Records::Segments(segments)) => segments
+                .iter()
+                .cloned()
+                .for_each(|segment| self.splice(segment)),
             None => {}
         }
         Ok(())
@@ -215,6 +231,12 @@ impl Writer {
         let prefix = self.buffer.len() - start - size;
         self.buffer[start..].rotate_right(prefix);
         Ok(())
+    }
+
+    /// A tagged-field section that holds `unknown` only.
+    pub fn unknown_tags(&mut self, unknown: &[(u32, Bytes)]) {
+        self.uvarint(unknown.len() as u32);
+        self.raw_tags(unknown, 0, u32::MAX);
     }
 
     /// The tagged fields of `unknown` with numbers from `from` up to but without `to`.

@@ -1,1 +1,33 @@
-fn main() {}
+//! Tasks of the repository: `cargo run -p xtask -- TASK`.
+//!
+//! Owns no product code. Each task is a module; this file only picks one.
+
+mod import_schemas;
+mod protocol_doc;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo run -p xtask -- TASK
+  import-schemas --jar FILE [--jar FILE …]   read Kafka's schemas into crates/wire/schema/kafka
+  protocol-doc                               write docs/protocol.md
+  tidy                                       check the rules of the house (also a test)";
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["import-schemas", ..] => import_schemas::run(&args[1..]),
+        ["protocol-doc"] => protocol_doc::run(),
+        ["tidy"] => tidy::run(),
+        _ => bail!(USAGE),
+    }
+}
+
+/// The top folder of the repository.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Runs every test: those in the crates, then the black-box cases against real Kafkas, standard clients and the tarn program.
+#   bin/test.sh [FILTER]        FILTER: only tests whose name contains it
+# Installs what is missing when it may (root and a known package manager), else says in one sentence what to install. Nothing is skipped in
+# silence: what could not run is counted and named at the end; with CI=true that is a failure unless the machine lacks the device for it.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+filter=${1:-}
+not_run=$(mktemp)
+trap 'rm -f "$not_run"' EXIT
+export TARN_NOT_RUN=$not_run
+failed=()
+
+# ---- what the tests need ----
+
+java_major() { java -version 2>&1 | sed -n 's/.* version "\([0-9]*\)\(\.\([0-9]*\)\)\{0,1\}.*/\1/p' | head -1; }
+jdk_is_there() { command -v javac >/dev/null && [ "$(java_major)" -ge 17 ] 2>/dev/null; }
+
+missing() { # the things that are missing, one a line
+  jdk_is_there || echo jdk
+  command -v mvn >/dev/null || echo maven
+  command -v cc >/dev/null || echo cc
+  command -v make >/dev/null || echo make
+  command -v valgrind >/dev/null || echo valgrind
+}
+
+packages() { # package manager, thing: names of its packages
+  case $1:$2 in
+    apt-get:jdk) echo "$(apt-cache show openjdk-21-jdk-headless >/dev/null 2>&1 && echo openjdk-21-jdk-headless || echo openjdk-17-jdk-headless)" ;;
+    dnf:jdk|zypper:jdk) echo java-21-openjdk-devel ;;
+    apk:jdk) echo openjdk21-jdk ;;
+    pacman:jdk) echo jdk21-openjdk ;;
+    apt-get:cc) echo gcc g++ libc6-dev ;;
+    apk:cc) echo gcc g++ musl-dev ;;
+    *:cc) echo gcc gcc-c++ ;;
+    *) echo "$2" ;;
+  esac
+}
+
+install_missing() {
+  local manager thing list=()
+  for manager in apt-get dnf zypper apk pacman; do command -v $manager >/dev/null && break; manager=; done
+  if [ -z "$manager" ] || [ "$(id -u)" != 0 ]; then return 1; fi
+  [ $manager != apt-get ] || apt-get update -qq
+  for thing in $(missing); do list+=($(packages $manager $thing)); done
+  echo "installing ${list[*]}"
+  case $manager in
+    apt-get) DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${list[@]}" >/dev/null ;;
+    dnf|zypper) $manager install -y -q "${list[@]}" ;;
+    apk) apk add --no-progress -q "${list[@]}" ;;
+    pacman) pacman -S --noconfirm --needed "${list[@]}" >/dev/null ;;
+  esac
+}
+
+command -v cargo >/dev/null || { echo "the tests need Rust: install it from https://rustup.rs and run this again" >&2; exit 1; }
+if [ -n "$(missing)" ]; then install_missing || true; fi
+for thing in $(missing); do
+  case $thing in
+    cc|make) echo "the tests need a C compiler and make: install gcc and make, or run this as root" >&2; exit 1 ;;
+    jdk|maven) echo "the black-box tests need a JDK of version 17 or newer and Maven: install them, or run this as root" >&2; black_box_reason="no $thing" ;;
+    valgrind) ;; # its one case says so itself
+  esac
+done
+
+# ---- the tests ----
+
+run() { # title, command…
+  local title=$1; shift
+  echo "== $title"
+  "$@" || failed+=("$title")
+}
+
+run "tests in the crates" cargo test --workspace --exclude tarn-tests --no-fail-fast -q -- ${filter:+"$filter"}
+run "the program under test" cargo build --release -q -p tarn-cli
+if [ -z "${black_box_reason:-}" ] && ! bin/fetch-kafka.sh; then black_box_reason="the jars of Kafka could not be fetched"; fi
+if [ -n "${black_box_reason:-}" ]; then
+  cargo test -q -p tarn-tests --test blackbox -- --list 2>/dev/null | sed -n "s/: test$/: $black_box_reason/p" >> "$not_run"
+else
+  export TARN_BIN=${TARN_BIN:-${CARGO_TARGET_DIR:-$PWD/target}/release/tarn}
+  run "black-box cases" cargo test -p tarn-tests --no-fail-fast -- --test-threads="${TARN_TEST_THREADS:-2}" ${filter:+"$filter"}
+fi
+
+# ---- the account ----
+
+if [ -s "$not_run" ]; then
+  echo "== could not run: $(sort -u "$not_run" | wc -l)"
+  sort -u "$not_run"
+  # A case says `device: …` when the machine lacks what it needs; anything else must not be missing in CI.
+  if [ "${CI:-}" = true ] && grep -qv ': device: ' "$not_run"; then failed+=("cases that could not run"); fi
+else
+  echo "== could not run: 0"
+fi
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'FAILED: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo "all tests passed"

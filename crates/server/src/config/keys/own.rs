@@ -1,0 +1,54 @@
+//! Broker keys that Kafka 4.3 does not have: durability, and the broker-wide keys of cluster mirroring.
+
+use super::{BrokerKey, dynamic, inert, read_only};
+use tarn_metadata::config::ConfigType::{Boolean, Int, Long, String};
+use tarn_metadata::config::ConfigValue;
+use tarn_metadata::config::Validator::{Any, AtLeast, Between, OneOf, Rule};
+
+#[rustfmt::skip]
+pub(super) const KEYS: &[BrokerKey] = &[
+    read_only("log.ack.durability", String, Some("disk"), OneOf(&["disk", "page-cache"]), "When acks=all is answered: after the records are on disk, or once they are in the page cache as Kafka does."),
+    read_only("socket.frame.timeout.ms", Int, Some("60000"), AtLeast(1000), "A request that began to arrive must be complete after this time."),
+    read_only("mirror.enable", Boolean, Some("true"), Any, "Whether this broker mirrors topics and announces the mirror APIs."),
+    read_only("mirror.read.only.error.code", Int, Some("44"), Rule(read_only_code, "must be 44 or 134"), "Error code of writes to a mirror topic: 44 for stock clients, 134 as the prototype answers."),
+    read_only("mirror.wire.dialect", String, Some("auto"), OneOf(&["auto", "early", "late", "next"]), "Which bodies of the mirror APIs are accepted, and which form answers an ambiguous request."),
+    read_only("mirror.state.topic.num.partitions", Int, Some("50"), AtLeast(1), "Partition count of __mirror_state, used when it is created."),
+    read_only("mirror.topic.num.partitions", Int, None, AtLeast(1), "Other spelling of mirror.state.topic.num.partitions."),
+    read_only("mirror.state.topic.replication.factor", Int, None, Between(1, 32767), "Replication factor of __mirror_state; not set: the smaller of 3 and the live brokers."),
+    read_only("mirror.topic.replication.factor", Int, None, Between(1, 32767), "Other spelling of mirror.state.topic.replication.factor."),
+    dynamic("mirror.num.replica.fetchers", Int, Some("1"), AtLeast(1), "Fetchers for each source broker."),
+    dynamic("mirror.metadata.refresh.interval.ms", Long, Some("30000"), AtLeast(0), "How often the topics, partitions and settings of a source are looked at."),
+    dynamic("mirror.fetch.backoff.ms", Long, Some("1000"), AtLeast(0), "Pause of a fetcher after an error."),
+    dynamic("mirror.truncation.backoff.ms", Long, Some("5000"), AtLeast(0), "Pause before a truncation or a reset marker is tried again."),
+    dynamic("mirror.failed.retry.initial.backoff.ms", Long, Some("1000"), AtLeast(1), "First pause before a failed partition is tried again."),
+    dynamic("mirror.failed.retry.max.backoff.ms", Long, Some("300000"), AtLeast(1), "Longest pause before a failed partition is tried again."),
+    dynamic("mirror.failed.retry.max.attempts", Int, Some("100"), Between(0, 32767), "How often a failed partition is tried again; 0 = never."),
+    dynamic("mirror.fetch.wait.max.ms", Int, Some("1000"), AtLeast(0), "Default of the mirror key of this name: how long a fetch waits at the source."),
+    dynamic("mirror.fetch.min.bytes", Int, Some("1"), AtLeast(0), "Default of the mirror key of this name: bytes for which a fetch waits."),
+    dynamic("mirror.fetch.max.bytes", Int, Some("1048576"), AtLeast(0), "Default of the mirror key of this name: bytes of one partition in a fetch."),
+    dynamic("mirror.fetch.response.max.bytes", Int, Some("10485760"), AtLeast(0), "Default of the mirror key of this name: bytes of one fetch."),
+    dynamic("mirror.socket.timeout.ms", Int, Some("30000"), AtLeast(1), "Default of the mirror key of this name: longest wait for an answer of the source."),
+    dynamic("mirror.socket.receive.buffer.bytes", Int, Some("-1"), AtLeast(-1), "Default of the mirror key of this name; -1 leaves it to the system."),
+    inert("mirror.replication.throttled.rate", Long, Some("9223372036854775807"), AtLeast(0), "throttling of mirror traffic"),
+    inert("mirror.admin.listener.name", String, None, Any, "the prototype's own admin client"),
+    inert("sasl.mechanism.mirror.admin.protocol", String, None, Any, "the prototype's own admin client"),
+    inert("mirror.coordinator.threads", Int, Some("1"), AtLeast(1), "tuning of another coordinator implementation"),
+    inert("mirror.coordinator.write.timeout.ms", Int, Some("5000"), AtLeast(1), "tuning of another coordinator implementation"),
+    inert("mirror.coordinator.append.linger.ms", Int, Some("10"), AtLeast(-1), "tuning of another coordinator implementation"),
+    inert("mirror.coordinator.load.buffer.size", Int, Some("5242880"), AtLeast(1), "tuning of another coordinator implementation"),
+    dynamic("mirror.fetch.isolation.level", String, Some("read_uncommitted"), OneOf(&["read_uncommitted", "read_committed"]), "Default of the mirror key of this name: how far a mirror reads at the source."),
+    dynamic("mirror.source.topic.deletion.policy", String, Some("fail"), OneOf(&["fail", "stop"]), "Default of the mirror key of this name: what happens when a topic is deleted at the source."),
+    dynamic("mirror.allow.adopting.topics", Boolean, Some("false"), Any, "Default of the mirror key of this name: whether topics with data that no mirror made may be added."),
+    dynamic("mirror.allow.full.truncation", Boolean, Some("false"), Any, "Default of the mirror key of this name: whether a log with own writes may be discarded."),
+    dynamic("mirror.lme.lookup.timeout.ms", Long, Some("30000"), AtLeast(1), "Default of the mirror key of this name: longest wait for the look-up of the last mirrored epoch."),
+    dynamic("mirror.disconnect.fail.after.ms", Long, Some("-1"), AtLeast(-1), "Default of the mirror key of this name: when an unreachable source turns partitions FAILED; -1 = never."),
+    inert("mirror.acl.sync.enable", Boolean, Some("false"), Any, "synchronisation of ACLs"),
+    dynamic("mirror.describe.configs.sensitive.values", Boolean, Some("false"), Any, "Whether DescribeConfigs of a mirror shows passwords, which the prototype's tool needs."),
+];
+
+fn read_only_code(value: &ConfigValue) -> Result<(), std::string::String> {
+    match value.as_i64() {
+        Some(44 | 134) => Ok(()),
+        _ => Err("must be 44 or 134".to_owned()),
+    }
+}

@@ -1,0 +1,129 @@
+//! Tests of reading a configuration as a whole.
+
+use super::*;
+
+const BASE: &str = "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\n\
+    controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@127.0.0.1:9093\nlog.dirs=a, b\n";
+
+fn load(extra: &str) -> Result<(Config, Vec<ConfigWarning>), ConfigError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("server.properties");
+    std::fs::write(&path, format!("{BASE}{extra}")).unwrap();
+    Config::load(Some(&path), &[])
+}
+
+#[test]
+fn kafkas_usual_file_is_read() {
+    let (config, warnings) = load("").unwrap();
+    assert_eq!(
+        (
+            config.node_id,
+            config.listeners.len(),
+            config.controller_listeners.len()
+        ),
+        (1, 1, 1)
+    );
+    assert_eq!(config.advertised_listeners[0].port, 9092);
+    assert_eq!(config.log_dirs.len(), 2);
+    assert_eq!(config.number("num.partitions"), 1);
+    assert!(warnings.is_empty());
+}
+
+#[test]
+fn an_unknown_key_is_a_warning_with_its_line() {
+    let (_, warnings) = load("no.such.key=1\n").unwrap();
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0].location.ends_with("server.properties:7")
+            && warnings[0].message.contains("no.such.key")
+    );
+}
+
+#[test]
+fn a_bad_value_names_file_line_and_range() {
+    let error = load("\nnum.partitions=0\n").unwrap_err().to_string();
+    assert!(
+        error.contains("server.properties:8") && error.contains("at least 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn other_security_protocols_are_refused_with_a_sentence() {
+    let error = load("listener.security.protocol.map=PLAINTEXT:SSL,CONTROLLER:PLAINTEXT\n")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("only PLAINTEXT is supported yet"), "{error}");
+}
+
+#[test]
+fn retention_prefers_ms_over_minutes_over_hours() {
+    let def = ConfigDef::new(
+        "retention.ms",
+        tarn_metadata::config::ConfigType::Long,
+        Some("604800000"),
+        "",
+    )
+    .synonyms(&RETENTION);
+    assert_eq!(
+        load("log.retention.hours=1\n")
+            .unwrap()
+            .0
+            .topic_default(&def)
+            .unwrap(),
+        "3600000"
+    );
+    assert_eq!(
+        load("log.retention.hours=1\nlog.retention.minutes=1\n")
+            .unwrap()
+            .0
+            .topic_default(&def)
+            .unwrap(),
+        "60000"
+    );
+    assert_eq!(
+        load("log.retention.ms=5\nlog.retention.minutes=1\n")
+            .unwrap()
+            .0
+            .topic_default(&def)
+            .unwrap(),
+        "5"
+    );
+    assert_eq!(
+        load("").unwrap().0.topic_default(&def).unwrap(),
+        "604800000"
+    );
+}
+
+const RETENTION: [tarn_metadata::config::BrokerSynonym; 3] = [
+    tarn_metadata::config::BrokerSynonym::same("log.retention.ms"),
+    tarn_metadata::config::BrokerSynonym::minutes("log.retention.minutes"),
+    tarn_metadata::config::BrokerSynonym::hours("log.retention.hours"),
+];
+
+#[test]
+fn an_override_wins_and_is_named_in_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    std::fs::write(&path, BASE).unwrap();
+    let set = |value: &str| {
+        Config::load(
+            Some(&path),
+            &[("num.partitions".to_owned(), value.to_owned())],
+        )
+    };
+    assert_eq!(set("7").unwrap().0.number("num.partitions"), 7);
+    assert!(set("x").unwrap_err().to_string().starts_with("--override"));
+}
+
+#[test]
+fn missing_node_id_and_roles_say_what_to_write() {
+    let error = Config::from_pairs(&[("process.roles", "broker,controller")])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("node.id"), "{error}");
+    let error = Config::from_pairs(&[("node.id", "1")])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("process.roles=broker,controller"), "{error}");
+}

@@ -1,0 +1,186 @@
+//! From a frame to an answer: header, version check, the one table of routes, and the fall-back forms of errors.
+//!
+//! Versions come from `tarn_wire::apis`; an API without a route here is not announced. Not here: what an API does (`handlers`).
+
+mod routes;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tarn_wire::{ApiKey, Frame, Message, Reader, Request, Str, VersionRange, WireError};
+
+use crate::node::{ConnectionInfo, Node};
+
+pub(crate) use routes::ROUTES;
+
+/// A boxed future, for the table of handlers.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a handler gives back.
+pub(crate) enum Answer {
+    /// A whole frame.
+    Ready(Frame),
+    /// A frame that needs something first, without holding up the requests behind it. `Ok(None)` = no answer; `Err` = close.
+    Later(BoxFuture<Result<Option<Frame>, &'static str>>),
+    /// The request wants no answer.
+    Nothing,
+}
+
+/// Why a request gets no answer; the connection is closed, as Kafka does.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("bad request header: {0}")]
+    Header(WireError),
+    #[error("{key} version {version} is not supported")]
+    Unsupported { key: ApiKey, version: i16 },
+    #[error("bad body of {key} version {version}: {error}")]
+    Body {
+        key: ApiKey,
+        version: i16,
+        error: WireError,
+    },
+    #[error("the answer of {key} version {version} could not be encoded: {error}")]
+    Encode {
+        key: ApiKey,
+        version: i16,
+        error: WireError,
+    },
+    #[error("{0}")]
+    Close(&'static str),
+}
+
+/// One request, without its body.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) key: ApiKey,
+    pub(crate) version: i16,
+    pub(crate) correlation_id: i32,
+    pub(crate) client_id: Option<Str>,
+    pub(crate) connection: Arc<ConnectionInfo>,
+}
+
+impl Call {
+    /// The client's id, empty when it gave none.
+    pub(crate) fn client_id(&self) -> &str {
+        self.client_id.as_deref().unwrap_or_default()
+    }
+
+    /// Encodes a response in the version that was asked.
+    pub(crate) fn encode<M: Message>(&self, response: &M) -> Result<Frame, Refusal> {
+        self.encode_as(self.version, response)
+    }
+
+    /// Encodes a response in another version (ApiVersions fall-back).
+    pub(crate) fn encode_as<M: Message>(
+        &self,
+        version: i16,
+        response: &M,
+    ) -> Result<Frame, Refusal> {
+        tarn_wire::response_frame(self.key, self.correlation_id, version, response).map_err(
+            |error| Refusal::Encode {
+                key: self.key,
+                version,
+                error,
+            },
+        )
+    }
+
+    /// Decodes the body. Bytes behind a stock body are ignored, as Kafka does.
+    pub(crate) fn decode<R: Request>(&self, body: Bytes) -> Result<R, Refusal> {
+        R::decode(&mut Reader::new(body), self.version).map_err(|error| Refusal::Body {
+            key: self.key,
+            version: self.version,
+            error,
+        })
+    }
+}
+
+/// What a route does with a body.
+pub(crate) type Run = fn(Arc<Node>, Call, Bytes) -> BoxFuture<Result<Answer, Refusal>>;
+
+/// One row: an API that is implemented.
+pub(crate) struct Route {
+    pub(crate) key: ApiKey,
+    pub(crate) run: Run,
+    /// Highest version accepted beyond the announced ones (unstable versions of peers).
+    pub(crate) accepted_max: Option<i16>,
+}
+
+impl Route {
+    /// Versions to announce on a listener; `None` when the API does not belong there now.
+    pub(crate) fn announced(&self, mirror_enabled: bool, controller: bool) -> Option<VersionRange> {
+        let api = self.key.api()?;
+        let served = if controller {
+            api.listeners.controller
+        } else {
+            api.listeners.broker
+        };
+        if !served || (api.flags.mirror && !mirror_enabled) {
+            return None;
+        }
+        let mut versions = api.versions;
+        if self.key == ApiKey::CREATE_TOPICS && mirror_enabled {
+            versions.max = CREATE_TOPICS_WITH_MIRROR;
+        }
+        Some(versions)
+    }
+
+    fn accepts(&self, version: i16, mirror_enabled: bool, controller: bool) -> bool {
+        let Some(mut versions) = self.announced(mirror_enabled, controller) else {
+            return false;
+        };
+        versions.max = versions.max.max(self.accepted_max.unwrap_or(versions.max));
+        let codec = self.key.api().map_or(versions, |api| api.codec());
+        versions.contains(version) && codec.contains(version)
+    }
+}
+
+/// The version of CreateTopics that carries `MirrorInfo`.
+pub(crate) const CREATE_TOPICS_WITH_MIRROR: i16 = 8;
+
+/// Answers one frame.
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    connection: &Arc<ConnectionInfo>,
+    frame: Bytes,
+) -> Result<Answer, Refusal> {
+    // An ApiVersions request of a future version may have a header nobody knows: what is needed stands at fixed places.
+    if let Some((ApiKey::API_VERSIONS, version, correlation_id)) = tarn_wire::peek_request(&frame) {
+        let versions = ApiKey::API_VERSIONS.api().map(|api| api.versions);
+        if !versions.is_some_and(|versions| versions.contains(version)) {
+            let connection = connection.clone();
+            let call = Call {
+                key: ApiKey::API_VERSIONS,
+                version: 0,
+                correlation_id,
+                client_id: None,
+                connection,
+            };
+            return call
+                .encode_as(0, &crate::handlers::api_versions::unsupported())
+                .map(Answer::Ready);
+        }
+    }
+    let (header, body) = tarn_wire::decode_request_header(frame).map_err(Refusal::Header)?;
+    let (key, version) = (header.key, header.version);
+    let route = ROUTES.iter().find(|route| route.key == key);
+    let Some(route) =
+        route.filter(|route| route.accepts(version, node.mirror_enabled(), connection.controller))
+    else {
+        return Err(Refusal::Unsupported { key, version });
+    };
+    // Detached: a client id must not keep the whole frame in memory, nor stand in the way of changing it in place.
+    let client_id = header.client_id.as_ref().map(Str::detach);
+    drop(header.unknown_tagged);
+    drop(header.client_id);
+    let call = Call {
+        key,
+        version,
+        correlation_id: header.correlation_id,
+        client_id,
+        connection: connection.clone(),
+    };
+    (route.run)(node.clone(), call, body).await
+}

@@ -1,0 +1,413 @@
+//! Incremental fetch sessions (KIP-227): which partitions a client follows, and what it was told last. Pure; the clock comes in as `now_ms`.
+//!
+//! Not here: reading partitions (`tarn_replica`), the wire form (`handlers::fetch`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use tarn_wire::{ErrorCode, Str, Uuid};
+
+/// How a session names topics; it never changes within a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum TopicKey {
+    /// Fetch versions below 13.
+    Name(Str),
+    /// Fetch 13 and above.
+    Id(Uuid),
+}
+
+impl TopicKey {
+    fn is_id(&self) -> bool {
+        matches!(self, TopicKey::Id(_))
+    }
+}
+
+/// A partition within a session.
+pub(crate) type PartitionKey = (TopicKey, i32);
+
+/// What the client wants of one partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) fetch_offset: i64,
+    pub(crate) max_bytes: i32,
+    pub(crate) current_leader_epoch: i32,
+    pub(crate) last_fetched_epoch: i32,
+}
+
+/// What the client was told of one partition last; `None` fields force the next answer to name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Told {
+    pub(crate) high_watermark: i64,
+    pub(crate) log_start_offset: i64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: PartitionKey,
+    wanted: Wanted,
+    told: Option<Told>,
+}
+
+#[derive(Debug)]
+struct Session {
+    epoch: i32,
+    by_id: bool,
+    used_ms: i64,
+    /// Partitions in the order in which they are read; those that gave data move to the end, so that none starves.
+    order: BTreeMap<u64, Entry>,
+    places: HashMap<PartitionKey, u64>,
+    next_place: u64,
+}
+
+impl Session {
+    fn put(&mut self, key: PartitionKey, wanted: Wanted) {
+        match self
+            .places
+            .get(&key)
+            .and_then(|place| self.order.get_mut(place))
+        {
+            Some(entry) => entry.wanted = wanted,
+            None => {
+                self.places.insert(key.clone(), self.next_place);
+                self.order.insert(
+                    self.next_place,
+                    Entry {
+                        key,
+                        wanted,
+                        told: None,
+                    },
+                );
+                self.next_place += 1;
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &PartitionKey) {
+        if let Some(place) = self.places.remove(key) {
+            self.order.remove(&place);
+        }
+    }
+
+    fn to_end(&mut self, key: &PartitionKey) {
+        let Some(place) = self.places.get_mut(key) else {
+            return;
+        };
+        if let Some(entry) = self.order.remove(place) {
+            *place = self.next_place;
+            self.order.insert(self.next_place, entry);
+            self.next_place += 1;
+        }
+    }
+}
+
+/// A session idle for this long gives way to a new one when the cache is full (Kafka's figure).
+const EVICTABLE_AFTER_MS: i64 = 120_000;
+
+/// What to read for a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The session to answer with; 0 = none.
+    pub(crate) session_id: i32,
+    /// Whether unchanged partitions are left out of the answer.
+    pub(crate) incremental: bool,
+    /// Partitions in reading order.
+    pub(crate) partitions: Vec<(PartitionKey, Wanted)>,
+}
+
+/// The session part of a request.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) session_id: i32,
+    pub(crate) session_epoch: i32,
+    pub(crate) by_id: bool,
+    pub(crate) partitions: Vec<(PartitionKey, Wanted)>,
+    pub(crate) forgotten: Vec<PartitionKey>,
+}
+
+/// All sessions of a broker.
+#[derive(Debug)]
+pub(crate) struct SessionCache {
+    sessions: HashMap<i32, Session>,
+    slots_max: usize,
+}
+
+const INITIAL_EPOCH: i32 = 0;
+const FINAL_EPOCH: i32 = -1;
+
+impl SessionCache {
+    pub(crate) fn new(slots_max: usize) -> SessionCache {
+        SessionCache {
+            sessions: HashMap::new(),
+            slots_max,
+        }
+    }
+
+    /// Decides what a request reads. `random` gives ids for new sessions.
+    pub(crate) fn begin(
+        &mut self,
+        asked: Asked,
+        now_ms: i64,
+        mut random: impl FnMut() -> i32,
+    ) -> Result<Plan, ErrorCode> {
+        if asked.session_epoch == INITIAL_EPOCH || asked.session_epoch == FINAL_EPOCH {
+            if asked.session_id != 0 {
+                self.sessions.remove(&asked.session_id);
+            }
+            let session_id = if asked.session_epoch == FINAL_EPOCH {
+                0
+            } else {
+                self.create(&asked, now_ms, &mut random)
+            };
+            return Ok(Plan {
+                session_id,
+                incremental: false,
+                partitions: asked.partitions,
+            });
+        }
+        let session = self
+            .sessions
+            .get_mut(&asked.session_id)
+            .ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
+        if session.epoch != asked.session_epoch {
+            return Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH);
+        }
+        if session.by_id != asked.by_id {
+            return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        for key in &asked.forgotten {
+            session.forget(key);
+        }
+        for (key, wanted) in asked.partitions {
+            session.put(key, wanted);
+        }
+        session.epoch = next_epoch(session.epoch);
+        session.used_ms = now_ms;
+        let partitions = session
+            .order
+            .values()
+            .map(|entry| (entry.key.clone(), entry.wanted))
+            .collect();
+        Ok(Plan {
+            session_id: asked.session_id,
+            incremental: true,
+            partitions,
+        })
+    }
+
+    fn create(&mut self, asked: &Asked, now_ms: i64, random: &mut impl FnMut() -> i32) -> i32 {
+        if asked.partitions.is_empty() || self.slots_max == 0 {
+            return 0;
+        }
+        if self.sessions.len() >= self.slots_max {
+            let oldest = self
+                .sessions
+                .iter()
+                .min_by_key(|(_, session)| session.used_ms)
+                .map(|(id, s)| (*id, s.used_ms));
+            match oldest {
+                Some((id, used)) if now_ms - used >= EVICTABLE_AFTER_MS => {
+                    self.sessions.remove(&id)
+                }
+                _ => return 0,
+            };
+        }
+        let id = loop {
+            let id = random() & i32::MAX;
+            if id != 0 && !self.sessions.contains_key(&id) {
+                break id;
+            }
+        };
+        debug_assert!(
+            asked
+                .partitions
+                .iter()
+                .all(|((topic, _), _)| topic.is_id() == asked.by_id)
+        );
+        let mut session = Session {
+            epoch: 1,
+            by_id: asked.by_id,
+            used_ms: now_ms,
+            order: BTreeMap::new(),
+            places: HashMap::new(),
+            next_place: 0,
+        };
+        for ((topic, partition), wanted) in &asked.partitions {
+            let topic = match topic {
+                TopicKey::Name(name) => TopicKey::Name(name.detach()),
+                TopicKey::Id(id) => TopicKey::Id(*id),
+            };
+            session.put((topic, *partition), *wanted);
+        }
+        self.sessions.insert(id, session);
+        id
+    }
+
+    /// Whether an incremental answer names the partition; notes what it tells. `urgent` = error, divergence; `has_data` = records.
+    pub(crate) fn tell(
+        &mut self,
+        session_id: i32,
+        key: &PartitionKey,
+        told: Told,
+        urgent: bool,
+        has_data: bool,
+    ) -> bool {
+        let Some(session) = self.sessions.get_mut(&session_id) else {
+            return true;
+        };
+        let Some(entry) = session
+            .places
+            .get(key)
+            .and_then(|place| session.order.get_mut(place))
+        else {
+            return true;
+        };
+        let changed = urgent || has_data || entry.told != Some(told);
+        // After an error the next good answer is news, whatever the offsets are.
+        entry.told = if urgent { None } else { Some(told) };
+        if has_data {
+            session.to_end(key);
+        }
+        changed
+    }
+
+    /// Number of sessions.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+}
+
+fn next_epoch(epoch: i32) -> i32 {
+    if epoch == i32::MAX { 1 } else { epoch + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &'static str) -> PartitionKey {
+        (TopicKey::Name(Str::from_static(name)), 0)
+    }
+
+    fn wanted(fetch_offset: i64) -> Wanted {
+        Wanted {
+            fetch_offset,
+            max_bytes: 1,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+        }
+    }
+
+    fn ask(session_id: i32, session_epoch: i32, names: &[&'static str]) -> Asked {
+        let partitions = names.iter().map(|name| (key(name), wanted(0))).collect();
+        Asked {
+            session_id,
+            session_epoch,
+            by_id: false,
+            partitions,
+            forgotten: Vec::new(),
+        }
+    }
+
+    fn ids() -> impl FnMut() -> i32 {
+        let mut next = 0;
+        move || {
+            next += 1;
+            next
+        }
+    }
+
+    #[test]
+    fn a_session_reads_all_its_partitions_and_names_only_the_changed_ones() {
+        let mut cache = SessionCache::new(10);
+        let full = cache.begin(ask(0, 0, &["a", "b"]), 0, ids()).unwrap();
+        assert_eq!((full.session_id, full.incremental), (1, false));
+        for name in ["a", "b"] {
+            assert!(cache.tell(1, &key(name), Told::default(), false, false));
+        }
+        let next = cache.begin(ask(1, 1, &[]), 0, ids()).unwrap();
+        assert_eq!((next.partitions.len(), next.incremental), (2, true));
+        assert!(!cache.tell(1, &key("a"), Told::default(), false, false));
+        assert!(cache.tell(
+            1,
+            &key("b"),
+            Told {
+                high_watermark: 1,
+                log_start_offset: 0
+            },
+            false,
+            false
+        ));
+        assert!(cache.tell(1, &key("a"), Told::default(), true, false));
+        assert!(
+            cache.tell(1, &key("a"), Told::default(), false, false),
+            "after an error the next answer names it"
+        );
+    }
+
+    #[test]
+    fn partitions_with_data_go_to_the_end() {
+        let mut cache = SessionCache::new(10);
+        cache.begin(ask(0, 0, &["a", "b"]), 0, ids()).unwrap();
+        cache.tell(1, &key("a"), Told::default(), false, true);
+        let next = cache.begin(ask(1, 1, &[]), 0, ids()).unwrap();
+        assert_eq!(next.partitions[0].0, key("b"));
+    }
+
+    #[test]
+    fn wrong_ids_epochs_and_naming_have_their_own_errors() {
+        let mut cache = SessionCache::new(10);
+        cache.begin(ask(0, 0, &["a"]), 0, ids()).unwrap();
+        assert_eq!(
+            cache.begin(ask(9, 1, &[]), 0, ids()).unwrap_err(),
+            ErrorCode::FETCH_SESSION_ID_NOT_FOUND
+        );
+        assert_eq!(
+            cache.begin(ask(1, 2, &[]), 0, ids()).unwrap_err(),
+            ErrorCode::INVALID_FETCH_SESSION_EPOCH
+        );
+        let mut by_id = ask(1, 1, &[]);
+        by_id.by_id = true;
+        assert_eq!(
+            cache.begin(by_id, 0, ids()).unwrap_err(),
+            ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
+        );
+    }
+
+    #[test]
+    fn forgotten_partitions_leave_and_a_final_epoch_closes() {
+        let mut cache = SessionCache::new(10);
+        cache.begin(ask(0, 0, &["a", "b"]), 0, ids()).unwrap();
+        let mut forget = ask(1, 1, &[]);
+        forget.forgotten = vec![key("a")];
+        assert_eq!(cache.begin(forget, 0, ids()).unwrap().partitions.len(), 1);
+        let last = cache.begin(ask(1, -1, &["a"]), 0, ids()).unwrap();
+        assert_eq!((last.session_id, cache.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_full_cache_refuses_until_a_session_is_old() {
+        let mut cache = SessionCache::new(1);
+        let mut random = ids();
+        assert_eq!(
+            cache
+                .begin(ask(0, 0, &["a"]), 0, &mut random)
+                .unwrap()
+                .session_id,
+            1
+        );
+        assert_eq!(
+            cache
+                .begin(ask(0, 0, &["a"]), 1_000, &mut random)
+                .unwrap()
+                .session_id,
+            0
+        );
+        assert_eq!(
+            cache
+                .begin(ask(0, 0, &["a"]), EVICTABLE_AFTER_MS, &mut random)
+                .unwrap()
+                .session_id,
+            2
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! DescribeProducers (61): producers with state in a partition's log.
+
+use std::sync::Arc;
+
+use tarn_wire::messages::describe_producers_response::{
+    PartitionResponse, ProducerState, TopicResponse,
+};
+use tarn_wire::messages::{DescribeProducersRequest, DescribeProducersResponse};
+use tarn_wire::{ErrorCode, Str};
+
+use crate::dispatch::Call;
+use crate::node::Node;
+
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    _call: &Call,
+    request: DescribeProducersRequest,
+) -> DescribeProducersResponse {
+    let topics = request
+        .topics
+        .iter()
+        .map(|topic| {
+            let partitions = topic
+                .partition_indexes
+                .iter()
+                .map(|&index| describe(node, &topic.name, index))
+                .collect();
+            TopicResponse {
+                name: topic.name.clone(),
+                partitions,
+                ..TopicResponse::default()
+            }
+        })
+        .collect();
+    DescribeProducersResponse {
+        topics,
+        ..DescribeProducersResponse::default()
+    }
+}
+
+fn describe(node: &Node, topic: &Str, index: i32) -> PartitionResponse {
+    let mut response = PartitionResponse {
+        partition_index: index,
+        error_code: ErrorCode::NONE.0,
+        error_message: None,
+        ..PartitionResponse::default()
+    };
+    match node
+        .replicas
+        .partition(topic, index)
+        .and_then(|partition| partition.producers())
+    {
+        Ok(producers) => {
+            response.active_producers = producers
+                .into_iter()
+                .map(|producer| ProducerState {
+                    producer_id: producer.producer_id,
+                    producer_epoch: i32::from(producer.producer_epoch),
+                    last_sequence: producer.last_sequence,
+                    last_timestamp: producer.last_timestamp,
+                    coordinator_epoch: producer.coordinator_epoch,
+                    current_txn_start_offset: producer.current_txn_start_offset.unwrap_or(-1),
+                    ..ProducerState::default()
+                })
+                .collect();
+        }
+        Err(error) => {
+            response.error_code = error.code().0;
+            response.error_message = Some(Str::from(error.to_string()));
+        }
+    }
+    response
+}

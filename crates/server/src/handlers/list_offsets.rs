@@ -1,0 +1,89 @@
+//! ListOffsets (2): ends, starts and times of partitions.
+
+use std::sync::Arc;
+
+use tarn_replica::{
+    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, Isolation,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP,
+};
+use tarn_wire::messages::list_offsets_request::ListOffsetsPartition;
+use tarn_wire::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use tarn_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
+use tarn_wire::{ErrorCode, Str};
+
+use crate::dispatch::Call;
+use crate::node::Node;
+
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: ListOffsetsRequest,
+) -> ListOffsetsResponse {
+    let isolation = Isolation::from_wire(request.isolation_level);
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in &request.topics {
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for asked in &topic.partitions {
+            partitions.push(list(node, call, &topic.name, asked, isolation));
+        }
+        topics.push(ListOffsetsTopicResponse {
+            name: topic.name.clone(),
+            partitions,
+            ..ListOffsetsTopicResponse::default()
+        });
+    }
+    ListOffsetsResponse {
+        topics,
+        ..ListOffsetsResponse::default()
+    }
+}
+
+/// First version in which a special timestamp may be asked for; `None` = not a special timestamp at all.
+fn first_version(timestamp: i64) -> Option<i16> {
+    match timestamp {
+        LATEST_TIMESTAMP | EARLIEST_TIMESTAMP => Some(0),
+        MAX_TIMESTAMP => Some(7),
+        EARLIEST_LOCAL_TIMESTAMP => Some(8),
+        LATEST_TIERED_TIMESTAMP => Some(9),
+        EARLIEST_PENDING_UPLOAD_TIMESTAMP => Some(11),
+        timestamp if timestamp >= 0 => Some(0),
+        _ => None,
+    }
+}
+
+fn list(
+    node: &Node,
+    call: &Call,
+    topic: &Str,
+    asked: &ListOffsetsPartition,
+    isolation: Isolation,
+) -> ListOffsetsPartitionResponse {
+    let mut response = ListOffsetsPartitionResponse {
+        partition_index: asked.partition_index,
+        timestamp: -1,
+        offset: -1,
+        leader_epoch: -1,
+        ..ListOffsetsPartitionResponse::default()
+    };
+    if !first_version(asked.timestamp).is_some_and(|first| call.version >= first) {
+        response.error_code = ErrorCode::UNSUPPORTED_VERSION.0;
+        return response;
+    }
+    let listed = node
+        .replicas
+        .partition(topic, asked.partition_index)
+        .and_then(|partition| {
+            partition.list_offset(asked.timestamp, isolation, asked.current_leader_epoch)
+        });
+    match listed {
+        Ok(found) => {
+            response.timestamp = found.timestamp;
+            response.offset = found.offset;
+            response.leader_epoch = found.leader_epoch;
+        }
+        Err(error) => response.error_code = error.code().0,
+    }
+    response
+}

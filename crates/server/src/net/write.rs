@@ -1,0 +1,167 @@
+//! Writes answer frames: inline pieces with one vectored write, file ranges with `sendfile`, never a copy of record bytes in user space.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tarn_wire::{FileRange, Frame, Segment};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// Most pieces in one vectored write.
+const PIECES_MAX: usize = 64;
+/// Most bytes in one `sendfile`: a cold range must not hold the worker for long.
+const SENDFILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Writes a whole frame. `stall_max`: how long the peer may take nothing before the connection counts as dead.
+pub(crate) async fn write_frame(
+    stream: &TcpStream,
+    frame: Frame,
+    stall_max: Duration,
+) -> io::Result<()> {
+    let mut inline: Vec<Bytes> = Vec::new();
+    for segment in frame.segments {
+        match segment {
+            Segment::Bytes(bytes) => inline.push(bytes),
+            Segment::File(range) => {
+                write_inline(stream, &mut inline, stall_max).await?;
+                send_file(stream, range, stall_max).await?;
+            }
+        }
+    }
+    write_inline(stream, &mut inline, stall_max).await
+}
+
+async fn writable(stream: &TcpStream, stall_max: Duration) -> io::Result<()> {
+    match tokio::time::timeout(stall_max, stream.writable()).await {
+        Ok(ready) => ready,
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the peer takes no bytes",
+        )),
+    }
+}
+
+async fn write_inline(
+    stream: &TcpStream,
+    pieces: &mut Vec<Bytes>,
+    stall_max: Duration,
+) -> io::Result<()> {
+    let mut at = 0;
+    while at < pieces.len() {
+        let written = {
+            let slices: Vec<IoSlice<'_>> = pieces[at..]
+                .iter()
+                .take(PIECES_MAX)
+                .map(|piece| IoSlice::new(piece))
+                .collect();
+            stream.try_write_vectored(&slices)
+        };
+        match written {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(mut written) => {
+                while at < pieces.len() && written >= pieces[at].len() {
+                    written -= pieces[at].len();
+                    at += 1;
+                }
+                if written > 0 {
+                    pieces[at].advance(written);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                writable(stream, stall_max).await?
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    pieces.clear();
+    Ok(())
+}
+
+async fn send_file(stream: &TcpStream, range: FileRange, stall_max: Duration) -> io::Result<()> {
+    let mut offset = range.offset;
+    let mut left = range.len;
+    while left > 0 {
+        let want = left.min(SENDFILE_BYTES_MAX) as usize;
+        let sent = stream.try_io(Interest::WRITABLE, || {
+            rustix::fs::sendfile(stream, &*range.file, Some(&mut offset), want)
+                .map_err(io::Error::from)
+        });
+        match sent {
+            // The file is shorter than the range: it was cut meanwhile. The length is promised already, so only closing is left.
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the segment became shorter while it was sent",
+                ));
+            }
+            Ok(sent) => left -= sent as u64,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                writable(stream, stall_max).await?
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn inline_pieces_and_file_ranges_arrive_in_order() {
+        let mut file = tempfile::tempfile().unwrap();
+        let content: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+        file.write_all(&content).unwrap();
+        let range = FileRange {
+            file: Arc::new(file),
+            offset: 1000,
+            len: 2_500_000,
+        };
+        let segments = vec![
+            Segment::Bytes(Bytes::from_static(b"head")),
+            Segment::Bytes(Bytes::from_static(b"er")),
+            Segment::File(range),
+            Segment::Bytes(Bytes::from_static(b"tail")),
+        ];
+        let len = segments.iter().map(Segment::len).sum();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let write = tokio::spawn(async move {
+            write_frame(&server, Frame { segments, len }, Duration::from_secs(5)).await
+        });
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).await.unwrap();
+        write.await.unwrap().unwrap();
+        let mut want = b"header".to_vec();
+        want.extend(&content[1000..2_501_000]);
+        want.extend(b"tail");
+        assert!(got == want);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let frame = Frame::from_bytes(Bytes::from(vec![0u8; 64 << 20]));
+        let error = write_frame(&server, frame, Duration::from_millis(100))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,202 @@
+//! Wiring of the rooms: the hooks and creators they need of each other, the registration of this node, and the loop that carries the metadata
+//! to all of them in order.
+
+use std::sync::Arc;
+
+use tarn_controller::plan::{NewTopic, plan_heartbeat, plan_registration, plan_topic};
+use tarn_controller::{ApiError, Controller, ControllerError};
+use tarn_coordinator::{InternalTopic, TopicCreator, system_clock};
+use tarn_group::{GroupConfig, GroupCoordinator};
+use tarn_log::LogDir;
+use tarn_replica::ReplicaManager;
+use tarn_wire::messages::broker_registration_request::{Feature, Listener as WireListener};
+use tarn_wire::messages::{BrokerHeartbeatRequest, BrokerRegistrationRequest};
+use tarn_wire::{ErrorCode, Str, Uuid};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Listener};
+use crate::error::StartError;
+use crate::handlers::api_versions::{METADATA_VERSION_RANGE, MIRROR_VERSION_RANGE};
+use crate::node::Node;
+use crate::storage::Identity;
+
+mod mirror_room;
+
+pub(crate) use mirror_room::{MirrorRoom, mirror, rules};
+
+/// What a controller that does not start means for the operator.
+pub(crate) fn controller_failed(config: &Config, error: ControllerError) -> StartError {
+    match error {
+        ControllerError::BadFile { path, reason } => StartError::Corrupt {
+            what: path.display().to_string(),
+            reason,
+        },
+        ControllerError::Log(error @ tarn_log::LogError::Damaged { .. }) => {
+            let what = config
+                .metadata_log_dir
+                .join("__cluster_metadata-0")
+                .display()
+                .to_string();
+            StartError::Corrupt {
+                what,
+                reason: error.to_string(),
+            }
+        }
+        error => StartError::Room {
+            room: "the controller",
+            reason: error.to_string(),
+        },
+    }
+}
+
+/// Registers this node as a broker and unfences it; gives its broker epoch.
+pub(crate) async fn register(
+    config: &Config,
+    controller: &Controller,
+    identity: &Identity,
+    advertised: &[Listener],
+    dirs: &[Arc<LogDir>],
+) -> Result<i64, StartError> {
+    let features = [
+        (tarn_metadata::METADATA_VERSION, METADATA_VERSION_RANGE),
+        (tarn_metadata::MIRROR_VERSION, MIRROR_VERSION_RANGE),
+    ];
+    let request = BrokerRegistrationRequest {
+        broker_id: config.node_id,
+        cluster_id: Str::from(identity.cluster_id.as_str()),
+        incarnation_id: Uuid::random(),
+        listeners: advertised
+            .iter()
+            .map(|l| WireListener {
+                name: Str::from(l.name.as_str()),
+                host: Str::from(l.host.as_str()),
+                port: l.port,
+                security_protocol: 0,
+                ..WireListener::default()
+            })
+            .collect(),
+        features: features
+            .into_iter()
+            .map(|(name, (min, max))| Feature {
+                name: Str::from(name),
+                min_supported_version: min,
+                max_supported_version: max,
+                ..Feature::default()
+            })
+            .collect(),
+        rack: config.text("broker.rack").map(Str::from),
+        log_dirs: dirs
+            .iter()
+            .filter_map(|dir| crate::storage::directory_id(dir.path()))
+            .collect(),
+        previous_broker_epoch: -1,
+        ..BrokerRegistrationRequest::default()
+    };
+    let cluster_id = identity.cluster_id.clone();
+    let node_id = config.node_id;
+    let failed = |error: ApiError| StartError::Room {
+        room: "the broker's registration",
+        reason: error.to_string(),
+    };
+    let broker_epoch = controller
+        .submit("register broker", move |image, ctx| {
+            let planned = plan_registration(image, ctx, &cluster_id, &request)?;
+            Ok::<_, ApiError>((planned.records, planned.broker_epoch))
+        })
+        .await
+        .map_err(failed)?;
+    controller
+        .submit("unfence broker", move |image, _| {
+            let heartbeat = BrokerHeartbeatRequest {
+                broker_id: node_id,
+                broker_epoch,
+                current_metadata_offset: image.offset(),
+                ..BrokerHeartbeatRequest::default()
+            };
+            let planned = plan_heartbeat(image, &heartbeat)?;
+            Ok::<_, ApiError>((planned.records, planned.fenced))
+        })
+        .await
+        .map_err(failed)?;
+    Ok(broker_epoch)
+}
+
+/// Creates internal topics with the broker's own identity.
+pub(crate) fn topic_creator(
+    controller: &Controller,
+    replicas: &Arc<ReplicaManager>,
+) -> TopicCreator {
+    let (controller, replicas) = (controller.clone(), replicas.clone());
+    Arc::new(move |topic: InternalTopic| {
+        let (controller, replicas) = (controller.clone(), replicas.clone());
+        Box::pin(async move {
+            let name = topic.name.clone();
+            let wanted = NewTopic {
+                name: topic.name,
+                id: None,
+                partitions: topic.partitions,
+                replication_factor: topic.replication_factor,
+                assignments: Vec::new(),
+                configs: topic.configs,
+            };
+            let created = controller
+                .submit("create internal topic", move |image, ctx| {
+                    Ok::<_, ApiError>((plan_topic(image, ctx, &wanted)?, ()))
+                })
+                .await;
+            match created {
+                Err(error) if error.code != ErrorCode::TOPIC_ALREADY_EXISTS => {
+                    Err(error.to_string())
+                }
+                _ => {
+                    wait_until_known(&replicas, &name).await;
+                    Ok(())
+                }
+            }
+        })
+    })
+}
+
+/// Waits, not for long, until the replica room has seen a topic, so that its coordinator can be asked at once.
+async fn wait_until_known(replicas: &ReplicaManager, topic: &str) {
+    const STEP: std::time::Duration = std::time::Duration::from_millis(5);
+    const STEPS_MAX: usize = 400;
+    for _ in 0..STEPS_MAX {
+        if replicas.partition(topic, 0).is_ok() {
+            return;
+        }
+        tokio::time::sleep(STEP).await;
+    }
+}
+
+/// The group coordinator.
+pub(crate) fn groups(
+    config: GroupConfig,
+    replicas: &Arc<ReplicaManager>,
+    controller: &Controller,
+) -> Arc<GroupCoordinator> {
+    GroupCoordinator::new(
+        config,
+        replicas.clone(),
+        topic_creator(controller, replicas),
+        system_clock(),
+    )
+}
+
+/// Carries every image to partitions first, then to the coordinators, until `stop`.
+pub(crate) async fn follow_metadata(node: Arc<Node>, stop: CancellationToken) {
+    let mut images = node.controller.subscribe();
+    loop {
+        let next = tokio::select! {
+            () = stop.cancelled() => return,
+            next = images.next() => next,
+        };
+        let Some((image, delta)) = next else { return };
+        node.replicas.apply(image.clone(), &delta).await;
+        node.groups.apply(&image, &delta);
+        if let Some(mirror) = &node.mirror {
+            mirror.apply(&image, &delta);
+        }
+        node.applied.reached(image.offset());
+    }
+}

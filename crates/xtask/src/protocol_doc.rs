@@ -1,0 +1,95 @@
+//! `protocol-doc`: writes docs/protocol.md from the API table of `tarn-wire`.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::Result;
+use tarn_wire::VersionRange;
+use tarn_wire::apis::{APIS, Api};
+
+const INTRODUCTION: &str = "\
+# Protocol
+
+Generated from `crates/wire/src/apis.rs` by `cargo run -p xtask -- protocol-doc`; a test keeps it up to date.
+
+Tarn speaks the Kafka protocol as of Kafka 4.3. The table lists every API of that release and the APIs of cluster mirroring.
+
+* *Announced*: the versions that ApiVersions names for a server that implements the API. Unstable versions are not announced.
+* *Codec*: the versions the codec can read and write, where they differ. Produce is announced from 0 because old librdkafka
+  takes a higher minimum for \"no compression supported\"; versions below 3 are answered with UNSUPPORTED_VERSION.
+* *Forwarded*: a broker hands the request on to the active controller.
+* The APIs of cluster mirroring (94 and up) are announced only while the mirror feature is on. Their bodies exist in two dialects under
+  one version; a server tells them apart by decoding to the last byte.
+* Released Kafka 4.4 uses 94 for UnregisterController. A body that is no CreateMirror is answered with INVALID_REQUEST.
+";
+
+/// Writes the page.
+pub(crate) fn run() -> Result<()> {
+    fs::write(super::repository().join("docs/protocol.md"), page()?)?;
+    Ok(())
+}
+
+fn page() -> Result<String> {
+    let mut page = INTRODUCTION.to_owned();
+    section(&mut page, "APIs of Kafka", |api| !api.flags.mirror)?;
+    section(&mut page, "APIs of cluster mirroring", |api| {
+        api.flags.mirror
+    })?;
+    Ok(page)
+}
+
+fn section(page: &mut String, title: &str, wanted: impl Fn(&Api) -> bool) -> Result<()> {
+    write!(
+        page,
+        "\n## {title}\n\n| Key | Name | Announced | Codec | Listeners | Forwarded |\n|---|---|---|---|---|---|\n"
+    )?;
+    for api in APIS.iter().filter(|api| wanted(api)) {
+        let codec = if api.codec() == api.versions {
+            String::new()
+        } else {
+            versions(api.codec())
+        };
+        writeln!(
+            page,
+            "| {} | {} | {} | {codec} | {} | {} |",
+            api.key.0,
+            api.name,
+            versions(api.versions),
+            listeners(api),
+            if api.flags.forwarded { "yes" } else { "" }
+        )?;
+    }
+    Ok(())
+}
+
+fn versions(range: VersionRange) -> String {
+    if range.min == range.max {
+        range.min.to_string()
+    } else {
+        format!("{}–{}", range.min, range.max)
+    }
+}
+
+fn listeners(api: &Api) -> &'static str {
+    match (api.listeners.broker, api.listeners.controller) {
+        (true, true) => "broker, controller",
+        (true, false) => "broker",
+        (false, true) => "controller",
+        (false, false) => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_up_to_date() {
+        let written =
+            fs::read_to_string(crate::repository().join("docs/protocol.md")).unwrap_or_default();
+        assert!(
+            page().unwrap() == written,
+            "docs/protocol.md is old: cargo run -p xtask -- protocol-doc"
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! `tidy`: the rules of the house that a program can check. Also a test, so that no reviewer has to.
+//!
+//! Checked: length of files and functions, the `//!` head of every file, words that mean unfinished,
+//! paths of somebody's machine, and the order in which crates may use each other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+/// Lines of a source file, tests not counted.
+const FILE_LINES_MAX: usize = 800;
+/// Lines of a function from its name to its closing brace.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Crates by layer: a crate uses only crates of earlier layers.
+const LAYERS: &[&[&str]] = &[
+    &["records", "wire"],
+    &["log"],
+    &["metadata"],
+    &["raft"],
+    &["client"],
+    &["controller"],
+    &["replica"],
+    &["coordinator"],
+    &["group", "mirror"],
+    &["server"],
+    &["cli"],
+];
+
+/// Words that stand for unfinished work. Split, so that this file passes its own check.
+const UNFINISHED: &[&str] = &[
+    concat!("todo", "!("),
+    concat!("unimple", "mented!("),
+    concat!("not built", " yet"),
+];
+
+/// Paths that exist on one machine only.
+const MACHINE_PATHS: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/tmp/", "tarn"),
+    concat!("/ho", "me/"),
+];
+
+/// Extensions of the files people write; scripts have none.
+const TEXT_EXTENSIONS: &[&str] = &[
+    "rs",
+    "md",
+    "toml",
+    "msg",
+    "sh",
+    "properties",
+    "java",
+    "yml",
+    "",
+];
+
+/// Prints every violation and fails if there is one.
+pub(crate) fn run() -> Result<()> {
+    let violations = check(&super::repository())?;
+    for violation in &violations {
+        println!("{violation}");
+    }
+    if violations.is_empty() {
+        Ok(())
+    } else {
+        bail!("{} violations of the house rules", violations.len())
+    }
+}
+
+fn check(root: &Path) -> Result<Vec<String>> {
+    let mut violations = Vec::new();
+    for file in files(root)? {
+        let Ok(text) = fs::read_to_string(&file) else {
+            continue;
+        };
+        let name = file
+            .strip_prefix(root)
+            .unwrap_or(&file)
+            .display()
+            .to_string();
+        for problem in problems(&name, &text) {
+            violations.push(format!("{name}: {problem}"));
+        }
+    }
+    violations.sort();
+    Ok(violations)
+}
+
+/// All text files of the repository that people write.
+fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            let extension = path
+                .extension()
+                .map(|e| e.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            // A worktree has `.git` as a file.
+            if ["target", ".git", "proptest-regressions"].contains(&name.as_str()) {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if TEXT_EXTENSIONS.contains(&extension.as_str()) {
+                files.push(path);
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn problems(name: &str, text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    for path in MACHINE_PATHS.iter().filter(|path| text.contains(*path)) {
+        problems.push(format!("names the machine path {path}"));
+    }
+    if name.ends_with(".rs") {
+        source_problems(name, text, &mut problems);
+    }
+    if let Some(of) = name
+        .strip_prefix("crates/")
+        .and_then(|rest| rest.strip_suffix("/Cargo.toml"))
+    {
+        dependency_problems(of, text, &mut problems);
+    }
+    problems
+}
+
+fn source_problems(name: &str, text: &str, problems: &mut Vec<String>) {
+    if !text.starts_with("//!") {
+        problems.push("does not open with a //! head".to_owned());
+    }
+    for word in UNFINISHED.iter().filter(|word| text.contains(*word)) {
+        problems.push(format!("contains {word}"));
+    }
+    let is_test =
+        name.starts_with("tests/") || name.contains("/tests/") || name.ends_with("tests.rs");
+    if is_test {
+        return;
+    }
+    let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
+    let lines = product.lines().count();
+    if lines > FILE_LINES_MAX {
+        problems.push(format!("has {lines} lines, {FILE_LINES_MAX} are allowed"));
+    }
+    for (function, lines) in functions(product)
+        .into_iter()
+        .filter(|(_, lines)| *lines > FUNCTION_LINES_MAX)
+    {
+        problems.push(format!(
+            "fn {function} has {lines} lines, {FUNCTION_LINES_MAX} are allowed"
+        ));
+    }
+}
+
+/// Name and length of every function, by indentation: the sources are formatted.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    let mut open: Vec<(usize, String, usize)> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let code = line.trim_start();
+        let closes = code == "}" && open.last().is_some_and(|(depth, ..)| *depth == indent);
+        if closes && let Some((_, name, from)) = open.pop() {
+            found.push((name, at - from + 1));
+        }
+        if let Some(name) =
+            function_name(code).filter(|_| !code.ends_with(';') && !code.ends_with('}'))
+        {
+            open.retain(|(depth, ..)| *depth < indent);
+            open.push((indent, name.to_owned(), at));
+        }
+    }
+    found
+}
+
+fn function_name(code: &str) -> Option<&str> {
+    let (before, after) = code.split_once("fn ")?;
+    let is_head = before.split_whitespace().all(|word| {
+        ["pub", "const", "async", "unsafe", "extern"].contains(&word) || word.starts_with("pub(")
+    });
+    is_head.then(|| after.split(['(', '<']).next().unwrap_or(after))
+}
+
+fn dependency_problems(of: &str, manifest: &str, problems: &mut Vec<String>) {
+    let layer = |name: &str| LAYERS.iter().position(|layer| layer.contains(&name));
+    let Some(own) = layer(of) else {
+        if of != "xtask" {
+            problems.push("crate has no layer: name it in xtask's tidy".to_owned());
+        }
+        return;
+    };
+    let mut in_dependencies = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            in_dependencies = line == "[dependencies]";
+        }
+        let used = line
+            .strip_prefix("tarn-")
+            .and_then(|rest| rest.split([' ', '=', '.']).next());
+        if let Some(used) = used.filter(|_| in_dependencies)
+            && layer(used).is_none_or(|used| used >= own)
+        {
+            problems.push(format!("{of} must not use {used}: it is no earlier layer"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_tidy() {
+        let violations = check(&crate::repository()).unwrap();
+        assert!(violations.is_empty(), "\n{}", violations.join("\n"));
+    }
+
+    #[test]
+    fn a_crate_may_use_only_earlier_layers() {
+        let mut problems = Vec::new();
+        dependency_problems(
+            "log",
+            "[dependencies]\ntarn-wire = { workspace = true }\ntarn-raft.workspace = true\n",
+            &mut problems,
+        );
+        assert_eq!(problems, ["log must not use raft: it is no earlier layer"]);
+    }
+
+    #[test]
+    fn functions_are_measured_to_their_closing_brace() {
+        let text = "impl A {\n    pub(crate) async fn f<T>(&self)\n    where\n        T: B,\n    {\n        x;\n    }\n}\nfn g() {\n}\n";
+        assert_eq!(functions(text), [("f".to_owned(), 6), ("g".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_file_needs_a_head_and_no_unfinished_work() {
+        let text = format!("fn main() {{ {}) }}\n", UNFINISHED[0]);
+        assert_eq!(problems("crates/a/src/b.rs", &text).len(), 2);
+    }
+}

@@ -1,0 +1,78 @@
+//! Owns a TCP relay in front of a broker that keeps every request frame it sees: real requests of real clients, to be broken later.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// Longest frame that is kept; bulk data is relayed only.
+const KEPT_BYTES_MAX: usize = 4096;
+
+/// Frames that went through, without their length prefix, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Frames(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Frames {
+    /// All frames so far.
+    #[must_use]
+    pub fn take(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Relays connections from `port` to `to` (both on loopback) for the rest of the process.
+///
+/// # Panics
+/// When the port is taken.
+#[must_use]
+pub fn relay(port: u16, to: u16) -> Frames {
+    let frames = Frames::default();
+    let listener =
+        TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).expect("port of the relay");
+    let kept = frames.clone();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], to))) else {
+                continue;
+            };
+            let (Ok(client_back), Ok(server_back)) = (client.try_clone(), server.try_clone())
+            else {
+                continue;
+            };
+            let kept = kept.clone();
+            thread::spawn(move || requests(client, server, &kept));
+            thread::spawn(move || bytes(server_back, client_back));
+        }
+    });
+    frames
+}
+
+fn requests(mut from: TcpStream, mut to: TcpStream, kept: &Frames) {
+    loop {
+        let mut length = [0; 4];
+        if from.read_exact(&mut length).is_err() {
+            break;
+        }
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        if from.read_exact(&mut frame).is_err()
+            || to
+                .write_all(&length)
+                .and_then(|()| to.write_all(&frame))
+                .is_err()
+        {
+            break;
+        }
+        if frame.len() <= KEPT_BYTES_MAX {
+            kept.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(frame);
+        }
+    }
+    to.shutdown(Shutdown::Both).ok();
+}
+
+fn bytes(mut from: TcpStream, mut to: TcpStream) {
+    std::io::copy(&mut from, &mut to).ok();
+    to.shutdown(Shutdown::Both).ok();
+}
