@@ -7,7 +7,9 @@ use tarn_wire::ErrorCode;
 #[non_exhaustive]
 pub enum CoordinatorError {
     /// This broker does not lead the partition (or just lost it).
-    #[error("this broker does not coordinate partition {partition} of {topic}, look up the coordinator again")]
+    #[error(
+        "this broker does not coordinate partition {partition} of {topic}, look up the coordinator again"
+    )]
     NotCoordinator {
         /// The internal topic.
         topic: String,

@@ -55,13 +55,18 @@ pub(crate) struct Submitted<F> {
 
 impl<F> Submitted<F> {
     pub(crate) fn new(decide: F) -> Box<Self> {
-        Box::new(Submitted { decide: Some(decide), after: None })
+        Box::new(Submitted {
+            decide: Some(decide),
+            after: None,
+        })
     }
 }
 
 impl<S, F: FnOnce(&mut S, i64) -> Outcome + Send> Event<S> for Submitted<F> {
     fn decide(&mut self, shard: &mut S, now_ms: i64) -> Vec<CoordinatorRecord> {
-        let Some(decide) = self.decide.take() else { return Vec::new() };
+        let Some(decide) = self.decide.take() else {
+            return Vec::new();
+        };
         let outcome = decide(shard, now_ms);
         self.after = outcome.after;
         outcome.records
@@ -101,9 +106,16 @@ impl<S: Shard> EventLoop<S> {
     pub(crate) async fn run(mut self) {
         let cancel = self.cancel.clone();
         loop {
-            let Some((shard, end)) = cancel.run_until_cancelled(self.load()).await else { break };
+            let Some((shard, end)) = cancel.run_until_cancelled(self.load()).await else {
+                break;
+            };
             self.phase.set_active(true);
-            let mut serving = Serving { shard, pending: VecDeque::new(), appended: end, durable: end };
+            let mut serving = Serving {
+                shard,
+                pending: VecDeque::new(),
+                appended: end,
+                durable: end,
+            };
             let ended = self.serve(&mut serving, &cancel).await;
             self.phase.set_active(false);
             let error = match &ended {
@@ -137,11 +149,17 @@ impl<S: Shard> EventLoop<S> {
     }
 
     fn loading(&self) -> CoordinatorError {
-        CoordinatorError::Loading { topic: self.config.topic.name.to_string(), partition: self.partition }
+        CoordinatorError::Loading {
+            topic: self.config.topic.name.to_string(),
+            partition: self.partition,
+        }
     }
 
     fn not_coordinator(&self) -> CoordinatorError {
-        CoordinatorError::NotCoordinator { topic: self.config.topic.name.to_string(), partition: self.partition }
+        CoordinatorError::NotCoordinator {
+            topic: self.config.topic.name.to_string(),
+            partition: self.partition,
+        }
     }
 
     /// Replays the partition into a fresh shard, again and again until it works. Gives the shard and the log end it was read to.
@@ -169,23 +187,35 @@ impl<S: Shard> EventLoop<S> {
         let (mut offset, end) = self.store.bounds(self.partition)?;
         let mut records = 0;
         while offset < end {
-            let (store, partition, max_bytes) = (self.store.clone(), self.partition, self.config.load_chunk_bytes);
+            let (store, partition, max_bytes) = (
+                self.store.clone(),
+                self.partition,
+                self.config.load_chunk_bytes,
+            );
             let step = tokio::task::spawn_blocking(move || {
                 let chunk = store.read(partition, offset, max_bytes)?;
                 let count = chunk.records.len() as u64;
                 for record in chunk.records {
                     let at = record.offset;
-                    shard.replay(record).map_err(|error| CoordinatorError::Log(format!("record at offset {at}: {error}")))?;
+                    shard.replay(record).map_err(|error| {
+                        CoordinatorError::Log(format!("record at offset {at}: {error}"))
+                    })?;
                 }
                 Ok::<_, CoordinatorError>((shard, chunk.next_offset, count))
             });
             let next;
             (shard, next, records) = match step.await {
                 Ok(result) => result.map(|(shard, next, count)| (shard, next, records + count))?,
-                Err(error) => return Err(CoordinatorError::Log(format!("the replay stopped: {error}"))),
+                Err(error) => {
+                    return Err(CoordinatorError::Log(format!(
+                        "the replay stopped: {error}"
+                    )));
+                }
             };
             if next <= offset {
-                return Err(CoordinatorError::Log(format!("nothing could be read at offset {offset}, log end {end}")));
+                return Err(CoordinatorError::Log(format!(
+                    "nothing could be read at offset {offset}, log end {end}"
+                )));
             }
             offset = next;
         }
@@ -193,13 +223,23 @@ impl<S: Shard> EventLoop<S> {
     }
 
     /// Serves until cancelled (`Ok`) or until the log fails.
-    async fn serve(&mut self, serving: &mut Serving<S>, cancel: &CancellationToken) -> Result<(), CoordinatorError> {
+    async fn serve(
+        &mut self,
+        serving: &mut Serving<S>,
+        cancel: &CancellationToken,
+    ) -> Result<(), CoordinatorError> {
         let mut syncing: Option<(i64, BoxFuture<'static, Result<(), CoordinatorError>>)> = None;
         loop {
             if syncing.is_none() && serving.durable < serving.appended {
-                syncing = Some((serving.appended, self.store.durable(self.partition, serving.appended)));
+                syncing = Some((
+                    serving.appended,
+                    self.store.durable(self.partition, serving.appended),
+                ));
             }
-            let sleep_ms = serving.shard.next_deadline_ms().map(|at| at.saturating_sub((self.clock)()).clamp(0, SLEEP_MS_MAX));
+            let sleep_ms = serving
+                .shard
+                .next_deadline_ms()
+                .map(|at| at.saturating_sub((self.clock)()).clamp(0, SLEEP_MS_MAX));
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Ok(()),
@@ -226,7 +266,12 @@ impl<S: Shard> EventLoop<S> {
     }
 
     /// Takes one event through decision and append; its reply waits for the disk.
-    fn take(&self, serving: &mut Serving<S>, mut event: Box<dyn Event<S>>, now_ms: i64) -> Result<(), CoordinatorError> {
+    fn take(
+        &self,
+        serving: &mut Serving<S>,
+        mut event: Box<dyn Event<S>>,
+        now_ms: i64,
+    ) -> Result<(), CoordinatorError> {
         let records = event.decide(&mut serving.shard, now_ms);
         if let Err(error) = self.append(serving, records, now_ms) {
             event.complete(Err(error.clone()));
@@ -238,15 +283,28 @@ impl<S: Shard> EventLoop<S> {
     }
 
     /// Appends and replays; on failure the shard is not to be used any more.
-    fn append(&self, serving: &mut Serving<S>, records: Vec<CoordinatorRecord>, now_ms: i64) -> Result<(), CoordinatorError> {
+    fn append(
+        &self,
+        serving: &mut Serving<S>,
+        records: Vec<CoordinatorRecord>,
+        now_ms: i64,
+    ) -> Result<(), CoordinatorError> {
         if records.is_empty() {
             return Ok(());
         }
         let next_offset = self.store.append(self.partition, &records, now_ms)?;
         let first = next_offset - records.len() as i64;
         for (index, record) in records.into_iter().enumerate() {
-            let loaded = LoadedRecord { offset: first + index as i64, timestamp_ms: now_ms, key: record.key, value: record.value };
-            serving.shard.replay(loaded).map_err(|error| CoordinatorError::Log(format!("own record refused: {error}")))?;
+            let loaded = LoadedRecord {
+                offset: first + index as i64,
+                timestamp_ms: now_ms,
+                key: record.key,
+                value: record.value,
+            };
+            serving
+                .shard
+                .replay(loaded)
+                .map_err(|error| CoordinatorError::Log(format!("own record refused: {error}")))?;
         }
         serving.appended = next_offset;
         Ok(())
@@ -256,7 +314,11 @@ impl<S: Shard> EventLoop<S> {
 impl<S> Serving<S> {
     /// Delivers every reply whose records, and those before it, are durable.
     fn release(&mut self) {
-        while self.pending.front().is_some_and(|(offset, _)| *offset <= self.durable) {
+        while self
+            .pending
+            .front()
+            .is_some_and(|(offset, _)| *offset <= self.durable)
+        {
             if let Some((_, event)) = self.pending.pop_front() {
                 event.complete(Ok(()));
             }

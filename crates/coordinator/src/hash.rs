@@ -2,7 +2,9 @@
 
 /// Java's `String.hashCode`: over UTF-16 units, 32-bit wrap-around.
 pub fn java_string_hash(text: &str) -> i32 {
-    text.encode_utf16().fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+    text.encode_utf16().fold(0i32, |hash, unit| {
+        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
+    })
 }
 
 /// `abs(hash(key)) mod partitions`, where the absolute value of the smallest integer is 0. `partitions` must be positive.
@@ -18,7 +20,12 @@ mod tests {
     #[test]
     fn hashes_are_those_of_java() {
         assert_eq!(java_string_hash(""), 0);
-        assert_eq!(java_string_hash("console-consumer"), "console-consumer".bytes().fold(0i32, |h, b| h.wrapping_mul(31).wrapping_add(b.into())));
+        assert_eq!(
+            java_string_hash("console-consumer"),
+            "console-consumer"
+                .bytes()
+                .fold(0i32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()))
+        );
         assert_eq!(java_string_hash("hello"), 99_162_322);
         // A character outside the basic plane counts as its two UTF-16 units.
         assert_eq!(java_string_hash("\u{1F600}"), 0xD83D * 31 + 0xDE00);

@@ -21,6 +21,9 @@ mod shard;
 mod store;
 mod topic;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::CoordinatorError;
 pub use hash::{java_string_hash, partition_for_key};
 pub use runtime::{Clock, Runtime, RuntimeConfig, system_clock};

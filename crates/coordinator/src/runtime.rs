@@ -23,7 +23,11 @@ pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// The system clock.
 pub fn system_clock() -> Clock {
-    Arc::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64))
+    Arc::new(|| {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as i64)
+    })
 }
 
 /// Settings of one coordinator kind.
@@ -42,7 +46,12 @@ pub struct RuntimeConfig {
 impl RuntimeConfig {
     /// The usual limits for `topic`.
     pub fn new(topic: InternalTopic) -> Self {
-        RuntimeConfig { topic, queue_len_max: 10_000, load_chunk_bytes: 5 << 20, write_timeout_ms: 5_000 }
+        RuntimeConfig {
+            topic,
+            queue_len_max: 10_000,
+            load_chunk_bytes: 5 << 20,
+            write_timeout_ms: 5_000,
+        }
     }
 }
 
@@ -89,7 +98,10 @@ impl<S: Shard> Runtime<S> {
             clock,
             creator,
             creating: tokio::sync::Mutex::new(()),
-            partitions: RwLock::new(Partitions { count: 0, led: BTreeMap::new() }),
+            partitions: RwLock::new(Partitions {
+                count: 0,
+                led: BTreeMap::new(),
+            }),
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
         })
@@ -118,13 +130,21 @@ impl<S: Shard> Runtime<S> {
 
     /// Whether this broker serves `partition` and has loaded it.
     pub fn is_active(&self, partition: i32) -> bool {
-        self.partitions.read().led.get(&partition).is_some_and(|served| served.phase.is_active())
+        self.partitions
+            .read()
+            .led
+            .get(&partition)
+            .is_some_and(|served| served.phase.is_active())
     }
 
     /// Brings the served partitions in line with the image. Call it after the replica room has applied the same image.
     pub fn apply(self: &Arc<Self>, image: &Image, node_id: i32) {
         let leaders: Vec<Option<i32>> = image.topic(self.topic()).map_or_else(Vec::new, |topic| {
-            topic.partitions.iter().map(|partition| (partition.leader == node_id).then_some(partition.leader_epoch)).collect()
+            topic
+                .partitions
+                .iter()
+                .map(|partition| (partition.leader == node_id).then_some(partition.leader_epoch))
+                .collect()
         });
         self.reconcile(&leaders);
     }
@@ -146,7 +166,9 @@ impl<S: Shard> Runtime<S> {
             return;
         }
         for (partition, leader_epoch) in leaders.iter().enumerate() {
-            let (partition, Some(leader_epoch)) = (partition as i32, *leader_epoch) else { continue };
+            let (partition, Some(leader_epoch)) = (partition as i32, *leader_epoch) else {
+                continue;
+            };
             match partitions.led.get_mut(&partition) {
                 Some(served) => served.leader_epoch = served.leader_epoch.max(leader_epoch),
                 None => {
@@ -172,7 +194,12 @@ impl<S: Shard> Runtime<S> {
             cancel: cancel.clone(),
         };
         self.tasks.spawn(event_loop.run());
-        Served { leader_epoch, phase, queue, cancel }
+        Served {
+            leader_epoch,
+            phase,
+            queue,
+            cancel,
+        }
     }
 
     /// Makes sure the internal topic exists; creates it with the broker's identity otherwise. Returns its number of partitions as far as
@@ -186,7 +213,10 @@ impl<S: Shard> Runtime<S> {
         if self.partition_count() == 0 {
             (self.creator)(self.config.topic.clone())
                 .await
-                .map_err(|reason| CoordinatorError::Unavailable { topic: self.config.topic.name.to_string(), reason })?;
+                .map_err(|reason| CoordinatorError::Unavailable {
+                    topic: self.config.topic.name.to_string(),
+                    reason,
+                })?;
         }
         Ok(self.partition_count())
     }
@@ -200,12 +230,25 @@ impl<S: Shard> Runtime<S> {
         E: From<CoordinatorError> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        let request = Request { decide: Some(decide), reply: None, sender };
+        let request = Request {
+            decide: Some(decide),
+            reply: None,
+            sender,
+        };
         self.enqueue(partition, Box::new(request))?;
-        match tokio::time::timeout(Duration::from_millis(self.config.write_timeout_ms), receiver).await {
+        match tokio::time::timeout(
+            Duration::from_millis(self.config.write_timeout_ms),
+            receiver,
+        )
+        .await
+        {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => Err(self.not_coordinator(partition).into()),
-            Err(_) => Err(CoordinatorError::Timeout { topic: self.topic().to_owned(), partition }.into()),
+            Err(_) => Err(CoordinatorError::Timeout {
+                topic: self.topic().to_owned(),
+                partition,
+            }
+            .into()),
         }
     }
 
@@ -215,7 +258,10 @@ impl<S: Shard> Runtime<S> {
         F: FnOnce(&S, i64) -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.write(partition, move |shard, now_ms| Ok((Vec::new(), look(shard, now_ms)))).await
+        self.write(partition, move |shard, now_ms| {
+            Ok((Vec::new(), look(shard, now_ms)))
+        })
+        .await
     }
 
     /// A decision that answers other requests than its own (or later): appends its records, and runs [`Outcome::after`] once they are
@@ -230,20 +276,32 @@ impl<S: Shard> Runtime<S> {
     fn enqueue(&self, partition: i32, event: Box<dyn Event<S>>) -> Result<(), CoordinatorError> {
         let queue = {
             let partitions = self.partitions.read();
-            let served = partitions.led.get(&partition).ok_or_else(|| self.not_coordinator(partition))?;
+            let served = partitions
+                .led
+                .get(&partition)
+                .ok_or_else(|| self.not_coordinator(partition))?;
             if !served.phase.is_active() {
-                return Err(CoordinatorError::Loading { topic: self.topic().to_owned(), partition });
+                return Err(CoordinatorError::Loading {
+                    topic: self.topic().to_owned(),
+                    partition,
+                });
             }
             served.queue.clone()
         };
         queue.try_send(event).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => CoordinatorError::Overloaded { topic: self.topic().to_owned(), partition },
+            mpsc::error::TrySendError::Full(_) => CoordinatorError::Overloaded {
+                topic: self.topic().to_owned(),
+                partition,
+            },
             mpsc::error::TrySendError::Closed(_) => self.not_coordinator(partition),
         })
     }
 
     fn not_coordinator(&self, partition: i32) -> CoordinatorError {
-        CoordinatorError::NotCoordinator { topic: self.topic().to_owned(), partition }
+        CoordinatorError::NotCoordinator {
+            topic: self.topic().to_owned(),
+            partition,
+        }
     }
 
     /// Ends every event loop and waits for them. Waiting requests are answered "not coordinator".

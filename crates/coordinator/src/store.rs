@@ -28,11 +28,25 @@ pub trait Store: Send + Sync + 'static {
     /// Log start and log end offset.
     fn bounds(&self, partition: i32) -> Result<(i64, i64), CoordinatorError>;
     /// Reads about `max_bytes` from `offset` on, at least one batch. May block on disk.
-    fn read(&self, partition: i32, offset: i64, max_bytes: usize) -> Result<Chunk, CoordinatorError>;
+    fn read(
+        &self,
+        partition: i32,
+        offset: i64,
+        max_bytes: usize,
+    ) -> Result<Chunk, CoordinatorError>;
     /// Appends as one batch with timestamp `now_ms`; gives the offset after it. Writes to the page cache only.
-    fn append(&self, partition: i32, records: &[CoordinatorRecord], now_ms: i64) -> Result<i64, CoordinatorError>;
+    fn append(
+        &self,
+        partition: i32,
+        records: &[CoordinatorRecord],
+        now_ms: i64,
+    ) -> Result<i64, CoordinatorError>;
     /// Resolves when everything below `offset` is synced and below the high watermark.
-    fn durable(&self, partition: i32, offset: i64) -> BoxFuture<'static, Result<(), CoordinatorError>>;
+    fn durable(
+        &self,
+        partition: i32,
+        offset: i64,
+    ) -> BoxFuture<'static, Result<(), CoordinatorError>>;
 }
 
 /// Batches are closed when they reach this size, so that a large decision does not make one huge batch.
@@ -51,7 +65,10 @@ impl ReplicaStore {
     }
 
     fn led(&self, partition: i32) -> Result<Arc<Partition>, CoordinatorError> {
-        let found = self.replicas.partition(&self.topic, partition).map_err(log_error)?;
+        let found = self
+            .replicas
+            .partition(&self.topic, partition)
+            .map_err(log_error)?;
         found.check_leader().map_err(log_error)?;
         Ok(found)
     }
@@ -64,15 +81,29 @@ fn log_error(error: impl std::fmt::Display) -> CoordinatorError {
 impl Store for ReplicaStore {
     fn bounds(&self, partition: i32) -> Result<(i64, i64), CoordinatorError> {
         let partition = self.led(partition)?;
-        Ok((partition.log().log_start_offset(), partition.log().log_end_offset()))
+        Ok((
+            partition.log().log_start_offset(),
+            partition.log().log_end_offset(),
+        ))
     }
 
-    fn read(&self, partition: i32, offset: i64, max_bytes: usize) -> Result<Chunk, CoordinatorError> {
+    fn read(
+        &self,
+        partition: i32,
+        offset: i64,
+        max_bytes: usize,
+    ) -> Result<Chunk, CoordinatorError> {
         let partition = self.led(partition)?;
         let log = partition.log();
         let end = log.log_end_offset();
-        let mut chunk = Chunk { records: Vec::new(), next_offset: offset };
-        let Some(slice) = log.read(offset, max_bytes as u64, end, true).map_err(log_error)? else {
+        let mut chunk = Chunk {
+            records: Vec::new(),
+            next_offset: offset,
+        };
+        let Some(slice) = log
+            .read(offset, max_bytes as u64, end, true)
+            .map_err(log_error)?
+        else {
             // Nothing but a gap up to the end.
             chunk.next_offset = end;
             return Ok(chunk);
@@ -87,14 +118,26 @@ impl Store for ReplicaStore {
             let whole = bytes.slice_ref(batch.bytes);
             for record in records(&whole, DECOMPRESSED_BYTES_MAX_DEFAULT).map_err(log_error)? {
                 let record = record.map_err(log_error)?;
-                let Some(key) = record.key.filter(|_| record.offset >= offset) else { continue };
-                chunk.records.push(LoadedRecord { offset: record.offset, timestamp_ms: record.timestamp, key, value: record.value });
+                let Some(key) = record.key.filter(|_| record.offset >= offset) else {
+                    continue;
+                };
+                chunk.records.push(LoadedRecord {
+                    offset: record.offset,
+                    timestamp_ms: record.timestamp,
+                    key,
+                    value: record.value,
+                });
             }
         }
         Ok(chunk)
     }
 
-    fn append(&self, partition: i32, records: &[CoordinatorRecord], now_ms: i64) -> Result<i64, CoordinatorError> {
+    fn append(
+        &self,
+        partition: i32,
+        records: &[CoordinatorRecord],
+        now_ms: i64,
+    ) -> Result<i64, CoordinatorError> {
         let partition = self.led(partition)?;
         // One append for all of them: several batches when they are large, all or nothing.
         let (mut bytes, mut builder) = (Vec::new(), BatchBuilder::new());
@@ -106,12 +149,23 @@ impl Store for ReplicaStore {
             builder.add(now_ms, Some(&record.key), record.value.as_deref(), &[]);
         }
         bytes.extend(builder.build().map_err(log_error)?);
-        let info = partition.append(&mut bytes, AppendSource::Coordinator, now_ms).map_err(log_error)?;
+        let info = partition
+            .append(&mut bytes, AppendSource::Coordinator, now_ms)
+            .map_err(log_error)?;
         Ok(info.last_offset + 1)
     }
 
-    fn durable(&self, partition: i32, offset: i64) -> BoxFuture<'static, Result<(), CoordinatorError>> {
+    fn durable(
+        &self,
+        partition: i32,
+        offset: i64,
+    ) -> BoxFuture<'static, Result<(), CoordinatorError>> {
         let partition = self.led(partition);
-        Box::pin(async move { partition?.wait_committed(offset, -1).await.map_err(log_error) })
+        Box::pin(async move {
+            partition?
+                .wait_committed(offset, -1)
+                .await
+                .map_err(log_error)
+        })
     }
 }

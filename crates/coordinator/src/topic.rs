@@ -21,4 +21,5 @@ pub struct InternalTopic {
 
 /// Creates an internal topic through the controller with the broker's own identity. "Exists already" is success. Resolves when the topic
 /// is in the metadata image.
-pub type TopicCreator = Arc<dyn Fn(InternalTopic) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+pub type TopicCreator =
+    Arc<dyn Fn(InternalTopic) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;

@@ -94,7 +94,12 @@ pub(crate) struct JoinReply {
 
 impl JoinReply {
     pub(crate) fn error(error: ErrorCode, member_id: &Str) -> Self {
-        JoinReply { error, generation: -1, member_id: member_id.clone(), ..JoinReply::default() }
+        JoinReply {
+            error,
+            generation: -1,
+            member_id: member_id.clone(),
+            ..JoinReply::default()
+        }
     }
 }
 
@@ -109,7 +114,10 @@ pub(crate) struct SyncReply {
 
 impl SyncReply {
     pub(crate) fn error(error: ErrorCode) -> Self {
-        SyncReply { error, ..SyncReply::default() }
+        SyncReply {
+            error,
+            ..SyncReply::default()
+        }
     }
 }
 
@@ -135,7 +143,11 @@ pub(crate) struct Member {
 impl Member {
     /// Metadata for `protocol`, empty when the member does not support it.
     pub(crate) fn metadata(&self, protocol: &str) -> Bytes {
-        self.protocols.iter().find(|(name, _)| name == protocol).map(|(_, metadata)| metadata.clone()).unwrap_or_default()
+        self.protocols
+            .iter()
+            .find(|(name, _)| name == protocol)
+            .map(|(_, metadata)| metadata.clone())
+            .unwrap_or_default()
     }
 
     fn supports(&self, protocol: &str) -> bool {
@@ -143,7 +155,11 @@ impl Member {
     }
 
     fn bytes(&self) -> usize {
-        self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum::<usize>() + self.assignment.len()
+        self.protocols
+            .iter()
+            .map(|(name, metadata)| name.len() + metadata.len())
+            .sum::<usize>()
+            + self.assignment.len()
     }
 
     fn deadline(&self) -> Option<i64> {
@@ -159,7 +175,11 @@ impl Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JoinPhase {
     /// A group that was empty waits a little for more members, again while new ones come, up to `remaining_ms` more.
-    Initial { deadline_ms: i64, remaining_ms: i64, member_added: bool },
+    Initial {
+        deadline_ms: i64,
+        remaining_ms: i64,
+        member_added: bool,
+    },
     /// Until everyone has re-joined, at the latest then.
     Until(i64),
 }
@@ -238,7 +258,9 @@ impl ClassicGroup {
         group.leader = persisted.leader;
         for member in persisted.members {
             if let Some(instance) = &member.instance_id {
-                group.static_members.insert(instance.clone(), member.member_id.clone());
+                group
+                    .static_members
+                    .insert(instance.clone(), member.member_id.clone());
             }
             group.members.insert(
                 member.member_id,
@@ -248,7 +270,11 @@ impl ClassicGroup {
                     client_host: member.client_host,
                     rebalance_timeout_ms: member.rebalance_timeout_ms,
                     session_timeout_ms: member.session_timeout_ms,
-                    protocols: persisted.protocol.iter().map(|name| (name.clone(), member.subscription.clone())).collect(),
+                    protocols: persisted
+                        .protocol
+                        .iter()
+                        .map(|name| (name.clone(), member.subscription.clone()))
+                        .collect(),
                     assignment: member.assignment,
                     awaiting_join: None,
                     awaiting_sync: None,
@@ -257,7 +283,11 @@ impl ClassicGroup {
                 },
             );
         }
-        group.state = if group.members.is_empty() { GroupState::Empty } else { GroupState::Stable };
+        group.state = if group.members.is_empty() {
+            GroupState::Empty
+        } else {
+            GroupState::Stable
+        };
         group
     }
 
@@ -286,7 +316,10 @@ impl ClassicGroup {
                     client_host: member.client_host.clone(),
                     rebalance_timeout_ms: member.rebalance_timeout_ms,
                     session_timeout_ms: member.session_timeout_ms,
-                    subscription: protocol.as_ref().map(|protocol| member.metadata(protocol)).unwrap_or_default(),
+                    subscription: protocol
+                        .as_ref()
+                        .map(|protocol| member.metadata(protocol))
+                        .unwrap_or_default(),
                     assignment: member.assignment.clone(),
                 })
                 .collect(),
@@ -300,10 +333,6 @@ impl ClassicGroup {
 
     pub(crate) fn state_since_ms(&self) -> i64 {
         self.state_since_ms
-    }
-
-    pub(crate) fn generation(&self) -> i32 {
-        self.generation
     }
 
     pub(crate) fn protocol_type(&self) -> Option<&Str> {
@@ -330,7 +359,11 @@ impl ClassicGroup {
 
     /// The longest rebalance timeout of the members, ms.
     fn rebalance_timeout_ms(&self) -> i64 {
-        self.members.values().map(|member| i64::from(member.rebalance_timeout_ms)).max().unwrap_or(0)
+        self.members
+            .values()
+            .map(|member| i64::from(member.rebalance_timeout_ms))
+            .max()
+            .unwrap_or(0)
     }
 
     fn bytes(&self) -> usize {
@@ -346,11 +379,21 @@ impl ClassicGroup {
                 Some(_) => {}
             }
         }
-        if self.members.contains_key(member_id) { Ok(()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) }
+        if self.members.contains_key(member_id) {
+            Ok(())
+        } else {
+            Err(ErrorCode::UNKNOWN_MEMBER_ID)
+        }
     }
 
     /// Whether an OffsetCommit may go ahead. Counts as a sign of life of the member.
-    pub(crate) fn check_commit(&mut self, member_id: &Str, instance_id: Option<&Str>, generation: i32, now_ms: i64) -> Result<(), ErrorCode> {
+    pub(crate) fn check_commit(
+        &mut self,
+        member_id: &Str,
+        instance_id: Option<&Str>,
+        generation: i32,
+        now_ms: i64,
+    ) -> Result<(), ErrorCode> {
         if generation < 0 && self.state == GroupState::Empty {
             return Ok(());
         }
@@ -387,7 +430,11 @@ impl ClassicGroup {
         let timeout_ms = self.rebalance_timeout_ms();
         self.join_phase = Some(if self.state == GroupState::Empty {
             let delay_ms = i64::from(limits.initial_rebalance_delay_ms).min(timeout_ms);
-            JoinPhase::Initial { deadline_ms: now_ms + delay_ms, remaining_ms: timeout_ms - delay_ms, member_added: false }
+            JoinPhase::Initial {
+                deadline_ms: now_ms + delay_ms,
+                remaining_ms: timeout_ms - delay_ms,
+                member_added: false,
+            }
         } else {
             JoinPhase::Until(now_ms + timeout_ms)
         });
@@ -404,10 +451,17 @@ impl ClassicGroup {
 
     fn try_complete_join(&mut self, now_ms: i64, effects: &mut Vec<Effect>) {
         let gathering = matches!(self.join_phase, Some(JoinPhase::Until(_)));
-        let all_joined = self.members.values().all(|member| member.awaiting_join.is_some()) && self.pending.is_empty();
+        let all_joined = self
+            .members
+            .values()
+            .all(|member| member.awaiting_join.is_some())
+            && self.pending.is_empty();
         if gathering && all_joined {
             self.complete_join(now_ms, effects);
-        } else if self.state == GroupState::PreparingRebalance && self.members.is_empty() && self.pending.is_empty() {
+        } else if self.state == GroupState::PreparingRebalance
+            && self.members.is_empty()
+            && self.pending.is_empty()
+        {
             // Everyone left during the first delay.
             self.complete_join(now_ms, effects);
         }
@@ -451,11 +505,19 @@ impl ClassicGroup {
 
     /// Makes sure the leader is a member that has just joined. False when nobody has.
     fn elect_joined_leader(&mut self) -> bool {
-        let joined = |id: &Str| self.members.get(id).is_some_and(|member| member.awaiting_join.is_some());
+        let joined = |id: &Str| {
+            self.members
+                .get(id)
+                .is_some_and(|member| member.awaiting_join.is_some())
+        };
         if self.leader.as_ref().is_some_and(joined) {
             return true;
         }
-        let elected = self.members.iter().find(|(_, member)| member.awaiting_join.is_some()).map(|(id, _)| id.clone());
+        let elected = self
+            .members
+            .iter()
+            .find(|(_, member)| member.awaiting_join.is_some())
+            .map(|(id, _)| id.clone());
         let found = elected.is_some();
         if found {
             self.leader = elected;
@@ -465,7 +527,11 @@ impl ClassicGroup {
 
     /// The protocol every member supports with the most votes; a member votes for the first such protocol of its list.
     fn select_protocol(&self) -> Option<Str> {
-        let leader = self.leader.as_ref().and_then(|id| self.members.get(id)).or_else(|| self.members.values().next())?;
+        let leader = self
+            .leader
+            .as_ref()
+            .and_then(|id| self.members.get(id))
+            .or_else(|| self.members.values().next())?;
         let common: Vec<&Str> = leader
             .protocols
             .iter()
@@ -473,17 +539,35 @@ impl ClassicGroup {
             .filter(|name| self.members.values().all(|member| member.supports(name)))
             .collect();
         let votes = |candidate: &Str| {
-            let first = |member: &Member| member.protocols.iter().map(|(name, _)| name).find(|name| common.contains(name)).cloned();
-            self.members.values().filter(|member| first(member).as_ref() == Some(candidate)).count()
+            let first = |member: &Member| {
+                member
+                    .protocols
+                    .iter()
+                    .map(|(name, _)| name)
+                    .find(|name| common.contains(name))
+                    .cloned()
+            };
+            self.members
+                .values()
+                .filter(|member| first(member).as_ref() == Some(candidate))
+                .count()
         };
         // Ties go to the leader's order: the first maximum.
-        common.iter().rev().max_by_key(|name| votes(name)).map(|name| (*name).clone())
+        common
+            .iter()
+            .rev()
+            .max_by_key(|name| votes(name))
+            .map(|name| (*name).clone())
     }
 
     /// The answer of a completed join phase for one member.
     fn join_reply(&self, member_id: &Str) -> JoinReply {
         let leader = self.leader.clone().unwrap_or_default();
-        let members = if leader == *member_id { self.member_list() } else { Vec::new() };
+        let members = if leader == *member_id {
+            self.member_list()
+        } else {
+            Vec::new()
+        };
         JoinReply {
             error: ErrorCode::NONE,
             generation: self.generation,
@@ -498,11 +582,28 @@ impl ClassicGroup {
 
     fn member_list(&self) -> Vec<(Str, Option<Str>, Bytes)> {
         let protocol = self.protocol.clone().unwrap_or_default();
-        self.members.iter().map(|(id, member)| (id.clone(), member.instance_id.clone(), member.metadata(&protocol))).collect()
+        self.members
+            .iter()
+            .map(|(id, member)| {
+                (
+                    id.clone(),
+                    member.instance_id.clone(),
+                    member.metadata(&protocol),
+                )
+            })
+            .collect()
     }
 
-    fn answer_join(&mut self, member_id: &Str, reply: JoinReply, now_ms: i64, effects: &mut Vec<Effect>) {
-        let Some(member) = self.members.get_mut(member_id) else { return };
+    fn answer_join(
+        &mut self,
+        member_id: &Str,
+        reply: JoinReply,
+        now_ms: i64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(member) = self.members.get_mut(member_id) else {
+            return;
+        };
         if let Some(token) = member.awaiting_join.take() {
             member.is_new = false;
             member.deadline_ms = now_ms + i64::from(member.session_timeout_ms);
@@ -531,7 +632,9 @@ impl ClassicGroup {
 
     /// Takes a member out; whatever of it waits is told that it is unknown.
     fn remove_member(&mut self, member_id: &Str, effects: &mut Vec<Effect>) {
-        let Some(member) = self.members.remove(member_id) else { return };
+        let Some(member) = self.members.remove(member_id) else {
+            return;
+        };
         if let Some(instance) = &member.instance_id
             && self.static_members.get(instance) == Some(member_id)
         {
@@ -539,13 +642,24 @@ impl ClassicGroup {
         }
         self.unsynced.remove(member_id);
         if let Some(token) = member.awaiting_join {
-            effects.push(Effect::Join(token, JoinReply::error(ErrorCode::UNKNOWN_MEMBER_ID, member_id)));
+            effects.push(Effect::Join(
+                token,
+                JoinReply::error(ErrorCode::UNKNOWN_MEMBER_ID, member_id),
+            ));
         }
         if let Some(token) = member.awaiting_sync {
-            effects.push(Effect::Sync(token, SyncReply::error(ErrorCode::UNKNOWN_MEMBER_ID)));
+            effects.push(Effect::Sync(
+                token,
+                SyncReply::error(ErrorCode::UNKNOWN_MEMBER_ID),
+            ));
         }
         if self.leader.as_ref() == Some(member_id) {
-            self.leader = self.members.iter().find(|(_, m)| m.awaiting_join.is_some()).or_else(|| self.members.iter().next()).map(|(id, _)| id.clone());
+            self.leader = self
+                .members
+                .iter()
+                .find(|(_, m)| m.awaiting_join.is_some())
+                .or_else(|| self.members.iter().next())
+                .map(|(id, _)| id.clone());
         }
     }
 }

@@ -64,9 +64,18 @@ impl GroupConfig {
             partitions: self.offsets_topic_partitions,
             replication_factor: self.offsets_topic_replication_factor,
             configs: vec![
-                (Str::from_static("cleanup.policy"), Str::from_static("compact")),
-                (Str::from_static("compression.type"), Str::from_static("producer")),
-                (Str::from_static("segment.bytes"), Str::from(self.offsets_topic_segment_bytes.to_string())),
+                (
+                    Str::from_static("cleanup.policy"),
+                    Str::from_static("compact"),
+                ),
+                (
+                    Str::from_static("compression.type"),
+                    Str::from_static("producer"),
+                ),
+                (
+                    Str::from_static("segment.bytes"),
+                    Str::from(self.offsets_topic_segment_bytes.to_string()),
+                ),
             ],
         }
     }

@@ -32,7 +32,10 @@ impl GroupOffsets {
     }
 
     pub(crate) fn set(&mut self, topic: Str, partition: i32, offset: CommittedOffset) {
-        self.topics.entry(topic).or_default().insert(partition, offset);
+        self.topics
+            .entry(topic)
+            .or_default()
+            .insert(partition, offset);
     }
 
     pub(crate) fn remove(&mut self, topic: &str, partition: i32) {
@@ -51,11 +54,20 @@ impl GroupOffsets {
 
     /// Every partition with an offset.
     pub(crate) fn partitions(&self) -> impl Iterator<Item = (&Str, i32, &CommittedOffset)> {
-        self.topics.iter().flat_map(|(topic, partitions)| partitions.iter().map(move |(index, offset)| (topic, *index, offset)))
+        self.topics.iter().flat_map(|(topic, partitions)| {
+            partitions
+                .iter()
+                .map(move |(index, offset)| (topic, *index, offset))
+        })
     }
 
     /// What has expired at `now_ms`. `since_ms` says from when the retention of an offset counts; `None` = it does not expire now.
-    pub(crate) fn expired(&self, now_ms: i64, retention_ms: i64, since_ms: impl Fn(&Str, &CommittedOffset) -> Option<i64>) -> Vec<(Str, i32)> {
+    pub(crate) fn expired(
+        &self,
+        now_ms: i64,
+        retention_ms: i64,
+        since_ms: impl Fn(&Str, &CommittedOffset) -> Option<i64>,
+    ) -> Vec<(Str, i32)> {
         self.partitions()
             .filter(|(topic, _, offset)| {
                 since_ms(topic, offset).is_some_and(|since| match offset.expire_ms {
@@ -73,7 +85,13 @@ mod tests {
     use super::*;
 
     fn offset(commit_ms: i64, expire_ms: Option<i64>) -> CommittedOffset {
-        CommittedOffset { offset: 1, leader_epoch: -1, metadata: Str::EMPTY, commit_ms, expire_ms }
+        CommittedOffset {
+            offset: 1,
+            leader_epoch: -1,
+            metadata: Str::EMPTY,
+            commit_ms,
+            expire_ms,
+        }
     }
 
     #[test]
@@ -85,7 +103,12 @@ mod tests {
         let expired = offsets.expired(100, 100, |_, offset| Some(offset.commit_ms));
         assert_eq!(expired, [(Str::from("a"), 0)]);
         assert!(offsets.expired(1000, 100, |_, _| None).is_empty());
-        assert_eq!(offsets.expired(500, 100, |_, offset| Some(offset.commit_ms)).len(), 3);
+        assert_eq!(
+            offsets
+                .expired(500, 100, |_, offset| Some(offset.commit_ms))
+                .len(),
+            3
+        );
     }
 
     #[test]

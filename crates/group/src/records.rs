@@ -5,7 +5,9 @@
 use bytes::{Buf, Bytes};
 use tarn_coordinator::{CoordinatorRecord, ReplayError};
 use tarn_wire::messages::group_metadata_value::MemberMetadata;
-use tarn_wire::messages::{GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue};
+use tarn_wire::messages::{
+    GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue,
+};
 use tarn_wire::{Message, Reader, RecordMessage, Str, Writer};
 
 use crate::classic::{Persisted, PersistedMember};
@@ -21,9 +23,17 @@ const GROUP_VALUE_VERSION: i16 = 3;
 #[derive(Clone, Debug)]
 pub(crate) enum GroupRecord {
     /// An offset, or its tombstone.
-    Offset { group: Str, topic: Str, partition: i32, value: Option<CommittedOffset> },
+    Offset {
+        group: Str,
+        topic: Str,
+        partition: i32,
+        value: Option<CommittedOffset>,
+    },
     /// A classic group, or its tombstone.
-    Group { group: Str, value: Option<Persisted> },
+    Group {
+        group: Str,
+        value: Option<Persisted>,
+    },
     /// A record of a protocol this room does not serve.
     Other(i16),
 }
@@ -35,11 +45,19 @@ pub(crate) fn parse(key: &Bytes, value: Option<&Bytes>) -> Result<GroupRecord, R
         LegacyOffsetCommitKey::TYPE | OffsetCommitKey::TYPE => {
             let key = OffsetCommitKey::decode(&mut Reader::new(key), 0).map_err(damaged)?;
             let value = value.map(parse_offset).transpose()?;
-            Ok(GroupRecord::Offset { group: key.group.detach(), topic: key.topic.detach(), partition: key.partition, value })
+            Ok(GroupRecord::Offset {
+                group: key.group.detach(),
+                topic: key.topic.detach(),
+                partition: key.partition,
+                value,
+            })
         }
         GroupMetadataKey::TYPE => {
             let key = GroupMetadataKey::decode(&mut Reader::new(key), 0).map_err(damaged)?;
-            Ok(GroupRecord::Group { group: key.group.detach(), value: value.map(parse_group).transpose()? })
+            Ok(GroupRecord::Group {
+                group: key.group.detach(),
+                value: value.map(parse_group).transpose()?,
+            })
         }
         other => Ok(GroupRecord::Other(other)),
     }
@@ -66,7 +84,11 @@ fn parse_group(value: &Bytes) -> Result<Persisted, ReplayError> {
         client_id: member.client_id.detach(),
         client_host: member.client_host.detach(),
         // Version 0 has no rebalance timeout: the session timeout stands for both.
-        rebalance_timeout_ms: if member.rebalance_timeout < 0 { member.session_timeout } else { member.rebalance_timeout },
+        rebalance_timeout_ms: if member.rebalance_timeout < 0 {
+            member.session_timeout
+        } else {
+            member.rebalance_timeout
+        },
         session_timeout_ms: member.session_timeout,
         subscription: Bytes::copy_from_slice(&member.subscription),
         assignment: Bytes::copy_from_slice(&member.assignment),
@@ -95,14 +117,32 @@ fn damaged(error: tarn_wire::WireError) -> ReplayError {
 }
 
 /// The record of a commit, or its tombstone.
-pub(crate) fn offset(group: &Str, topic: &Str, partition: i32, value: Option<&CommittedOffset>) -> CoordinatorRecord {
-    let key = OffsetCommitKey { group: group.clone(), topic: topic.clone(), partition, ..Default::default() };
+pub(crate) fn offset(
+    group: &Str,
+    topic: &Str,
+    partition: i32,
+    value: Option<&CommittedOffset>,
+) -> CoordinatorRecord {
+    let key = OffsetCommitKey {
+        group: group.clone(),
+        topic: topic.clone(),
+        partition,
+        ..Default::default()
+    };
     let value = value.map(|offset| {
-        let version = if offset.expire_ms.is_some() { OFFSET_VALUE_VERSION_EXPIRING } else { OFFSET_VALUE_VERSION };
+        let version = if offset.expire_ms.is_some() {
+            OFFSET_VALUE_VERSION_EXPIRING
+        } else {
+            OFFSET_VALUE_VERSION
+        };
         let value = OffsetCommitValue {
             offset: offset.offset,
             // Version 1 has no room for the epoch.
-            leader_epoch: if offset.expire_ms.is_some() { -1 } else { offset.leader_epoch },
+            leader_epoch: if offset.expire_ms.is_some() {
+                -1
+            } else {
+                offset.leader_epoch
+            },
             metadata: offset.metadata.clone(),
             commit_timestamp: offset.commit_ms,
             expire_timestamp: offset.expire_ms.unwrap_or(-1),
@@ -110,12 +150,18 @@ pub(crate) fn offset(group: &Str, topic: &Str, partition: i32, value: Option<&Co
         };
         join(version, &value, version)
     });
-    CoordinatorRecord { key: join(OffsetCommitKey::TYPE, &key, 0), value }
+    CoordinatorRecord {
+        key: join(OffsetCommitKey::TYPE, &key, 0),
+        value,
+    }
 }
 
 /// The record of a classic group, or its tombstone.
 pub(crate) fn group(group: &Str, value: Option<&Persisted>) -> CoordinatorRecord {
-    let key = GroupMetadataKey { group: group.clone(), ..Default::default() };
+    let key = GroupMetadataKey {
+        group: group.clone(),
+        ..Default::default()
+    };
     let value = value.map(|persisted| {
         let member = |member: &PersistedMember| MemberMetadata {
             member_id: member.member_id.clone(),
@@ -139,7 +185,10 @@ pub(crate) fn group(group: &Str, value: Option<&Persisted>) -> CoordinatorRecord
         };
         join(GROUP_VALUE_VERSION, &value, GROUP_VALUE_VERSION)
     });
-    CoordinatorRecord { key: join(GroupMetadataKey::TYPE, &key, 0), value }
+    CoordinatorRecord {
+        key: join(GroupMetadataKey::TYPE, &key, 0),
+        value,
+    }
 }
 
 /// Prefix and body. What does not fit the format (a string beyond 32 KiB) was refused where it came in; an empty body would be refused by
@@ -162,13 +211,27 @@ mod tests {
 
     #[test]
     fn an_offset_record_comes_back_as_it_was() {
-        let committed = CommittedOffset { offset: 42, leader_epoch: 7, metadata: Str::from("xyz"), commit_ms: 99, expire_ms: None };
+        let committed = CommittedOffset {
+            offset: 42,
+            leader_epoch: 7,
+            metadata: Str::from("xyz"),
+            commit_ms: 99,
+            expire_ms: None,
+        };
         let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed));
         assert_eq!(&record.key[..2], [0, 1]);
         assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 3]);
         match parse(&record.key, record.value.as_ref()) {
-            Ok(GroupRecord::Offset { group, topic, partition, value }) => {
-                assert_eq!((&*group, &*topic, partition, value), ("g", "t", 3, Some(committed)));
+            Ok(GroupRecord::Offset {
+                group,
+                topic,
+                partition,
+                value,
+            }) => {
+                assert_eq!(
+                    (&*group, &*topic, partition, value),
+                    ("g", "t", 3, Some(committed))
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -176,18 +239,29 @@ mod tests {
 
     #[test]
     fn an_offset_with_its_own_expiry_is_written_in_the_version_that_has_one() {
-        let committed = CommittedOffset { offset: 42, leader_epoch: 7, metadata: Str::EMPTY, commit_ms: 99, expire_ms: Some(1000) };
+        let committed = CommittedOffset {
+            offset: 42,
+            leader_epoch: 7,
+            metadata: Str::EMPTY,
+            commit_ms: 99,
+            expire_ms: Some(1000),
+        };
         let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed));
         assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 1]);
         match parse(&record.key, record.value.as_ref()) {
-            Ok(GroupRecord::Offset { value: Some(value), .. }) => assert_eq!((value.expire_ms, value.leader_epoch), (Some(1000), -1)),
+            Ok(GroupRecord::Offset {
+                value: Some(value), ..
+            }) => assert_eq!((value.expire_ms, value.leader_epoch), (Some(1000), -1)),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn unknown_kinds_are_skipped_and_damage_is_an_error() {
-        assert!(matches!(parse(&Bytes::from_static(&[0, 15, 1, 2]), None), Ok(GroupRecord::Other(15))));
+        assert!(matches!(
+            parse(&Bytes::from_static(&[0, 15, 1, 2]), None),
+            Ok(GroupRecord::Other(15))
+        ));
         assert!(parse(&Bytes::from_static(&[0]), None).is_err());
         assert!(parse(&Bytes::from_static(&[0, 1, 0, 9, 1]), None).is_err());
         let record = offset(&Str::from("g"), &Str::from("t"), 3, None);

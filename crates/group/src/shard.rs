@@ -8,7 +8,9 @@ use tarn_wire::messages::ConsumerProtocolSubscription;
 use tarn_wire::{ErrorCode, Message, Reader, Str};
 use tokio::sync::oneshot;
 
-use crate::classic::{ClassicGroup, Effect, GroupState, JoinReply, JoinRequest, Limits, SyncReply, SyncRequest, Token};
+use crate::classic::{
+    ClassicGroup, Effect, GroupState, JoinReply, JoinRequest, Limits, SyncReply, SyncRequest, Token,
+};
 use crate::config::GroupConfig;
 use crate::offsets::{CommittedOffset, GroupOffsets};
 use crate::records::{self, GroupRecord};
@@ -25,20 +27,33 @@ pub(crate) struct Group {
 
 impl Group {
     fn new(now_ms: i64) -> Self {
-        Group { classic: ClassicGroup::new(now_ms), offsets: GroupOffsets::default(), timer: None, recorded: false }
+        Group {
+            classic: ClassicGroup::new(now_ms),
+            offsets: GroupOffsets::default(),
+            timer: None,
+            recorded: false,
+        }
     }
 
     /// Topics its members subscribe to; `None` when the group does not speak the consumer protocol or cannot be read.
     pub(crate) fn subscribed_topics(&self) -> Option<BTreeSet<Str>> {
-        if self.classic.protocol_type().is_none_or(|kind| *kind != "consumer") {
+        if self
+            .classic
+            .protocol_type()
+            .is_none_or(|kind| *kind != "consumer")
+        {
             return None;
         }
         let mut topics = BTreeSet::new();
         for member in self.classic.members().values() {
             for (_, metadata) in &member.protocols {
                 let mut reader = Reader::new(metadata.clone());
-                let version = reader.i16().ok()?.min(ConsumerProtocolSubscription::VERSIONS.max);
-                let subscription = ConsumerProtocolSubscription::decode(&mut reader, version).ok()?;
+                let version = reader
+                    .i16()
+                    .ok()?
+                    .min(ConsumerProtocolSubscription::VERSIONS.max);
+                let subscription =
+                    ConsumerProtocolSubscription::decode(&mut reader, version).ok()?;
                 topics.extend(subscription.topics.iter().map(Str::detach));
             }
         }
@@ -69,7 +84,8 @@ impl Answers {
     }
 
     fn outcome(self, records: Vec<CoordinatorRecord>) -> Outcome {
-        let after = (!self.is_empty()).then(|| Box::new(move || self.send()) as Box<dyn FnOnce() + Send>);
+        let after =
+            (!self.is_empty()).then(|| Box::new(move || self.send()) as Box<dyn FnOnce() + Send>);
         Outcome { records, after }
     }
 }
@@ -109,7 +125,13 @@ impl GroupShard {
         self.next_token
     }
 
-    fn collect(&mut self, id: &Str, effects: Vec<Effect>, records: &mut Vec<CoordinatorRecord>, answers: &mut Answers) {
+    fn collect(
+        &mut self,
+        id: &Str,
+        effects: Vec<Effect>,
+        records: &mut Vec<CoordinatorRecord>,
+        answers: &mut Answers,
+    ) {
         let mut persist = false;
         for effect in effects {
             match effect {
@@ -134,7 +156,9 @@ impl GroupShard {
 
     /// Puts the group's next deadline into the timers, and drops a group that has nothing in it.
     pub(crate) fn settle(&mut self, id: &Str) {
-        let Some(group) = self.groups.get_mut(id) else { return };
+        let Some(group) = self.groups.get_mut(id) else {
+            return;
+        };
         let deadline = group.classic.next_deadline_ms();
         if group.timer != deadline {
             if let Some(old) = group.timer {
@@ -150,29 +174,53 @@ impl GroupShard {
         }
     }
 
-    pub(crate) fn join(&mut self, id: Str, request: JoinRequest, sender: oneshot::Sender<JoinReply>, now_ms: i64) -> Outcome {
+    pub(crate) fn join(
+        &mut self,
+        id: Str,
+        request: JoinRequest,
+        sender: oneshot::Sender<JoinReply>,
+        now_ms: i64,
+    ) -> Outcome {
         let mut answers = Answers::default();
         if !self.groups.contains_key(&id) && !request.member_id.is_empty() {
-            answers.joins.push((sender, JoinReply::error(ErrorCode::UNKNOWN_MEMBER_ID, &request.member_id)));
+            answers.joins.push((
+                sender,
+                JoinReply::error(ErrorCode::UNKNOWN_MEMBER_ID, &request.member_id),
+            ));
             return answers.outcome(Vec::new());
         }
         let token = self.token();
         self.joins.insert(token, sender);
         let limits = self.limits;
-        let group = self.groups.entry(id.clone()).or_insert_with(|| Group::new(now_ms));
+        let group = self
+            .groups
+            .entry(id.clone())
+            .or_insert_with(|| Group::new(now_ms));
         let effects = group.classic.join(request, token, &limits, now_ms);
         self.finish(&id, effects, answers)
     }
 
-    pub(crate) fn sync(&mut self, id: Str, request: SyncRequest, sender: oneshot::Sender<SyncReply>, now_ms: i64) -> Outcome {
+    pub(crate) fn sync(
+        &mut self,
+        id: Str,
+        request: SyncRequest,
+        sender: oneshot::Sender<SyncReply>,
+        now_ms: i64,
+    ) -> Outcome {
         let mut answers = Answers::default();
         if !self.groups.contains_key(&id) {
-            answers.syncs.push((sender, SyncReply::error(ErrorCode::UNKNOWN_MEMBER_ID)));
+            answers
+                .syncs
+                .push((sender, SyncReply::error(ErrorCode::UNKNOWN_MEMBER_ID)));
             return answers.outcome(Vec::new());
         }
         let token = self.token();
         self.syncs.insert(token, sender);
-        let effects = self.groups.get_mut(&id).map(|group| group.classic.sync(request, token, now_ms)).unwrap_or_default();
+        let effects = self
+            .groups
+            .get_mut(&id)
+            .map(|group| group.classic.sync(request, token, now_ms))
+            .unwrap_or_default();
         self.finish(&id, effects, answers)
     }
 
@@ -184,9 +232,18 @@ impl GroupShard {
     }
 
     /// Heartbeat. Only moves a session later: the timers need not know, they look again when the old deadline comes.
-    pub(crate) fn heartbeat(&mut self, id: &Str, member_id: &Str, instance_id: Option<&Str>, generation: i32, now_ms: i64) -> ErrorCode {
+    pub(crate) fn heartbeat(
+        &mut self,
+        id: &Str,
+        member_id: &Str,
+        instance_id: Option<&Str>,
+        generation: i32,
+        now_ms: i64,
+    ) -> ErrorCode {
         match self.groups.get_mut(id) {
-            Some(group) => group.classic.heartbeat(member_id, instance_id, generation, now_ms),
+            Some(group) => group
+                .classic
+                .heartbeat(member_id, instance_id, generation, now_ms),
             None => ErrorCode::UNKNOWN_MEMBER_ID,
         }
     }
@@ -205,7 +262,9 @@ impl GroupShard {
 
     /// The group an OffsetCommit goes to, made if it has to be.
     pub(crate) fn group_for_commit(&mut self, id: &Str, now_ms: i64) -> &mut Group {
-        self.groups.entry(id.clone()).or_insert_with(|| Group::new(now_ms))
+        self.groups
+            .entry(id.clone())
+            .or_insert_with(|| Group::new(now_ms))
     }
 
     /// Deletes a group with all its offsets, if nobody is in it.
@@ -214,7 +273,11 @@ impl GroupShard {
         if !group.classic.is_empty() {
             return Err(ErrorCode::NON_EMPTY_GROUP);
         }
-        let mut tombstones: Vec<_> = group.offsets.partitions().map(|(topic, index, _)| records::offset(id, topic, index, None)).collect();
+        let mut tombstones: Vec<_> = group
+            .offsets
+            .partitions()
+            .map(|(topic, index, _)| records::offset(id, topic, index, None))
+            .collect();
         tombstones.push(records::group(id, None));
         Ok(tombstones)
     }
@@ -223,8 +286,12 @@ impl GroupShard {
     pub(crate) fn forget_topics(&self, topics: &BTreeSet<Str>) -> Vec<CoordinatorRecord> {
         let mut tombstones = Vec::new();
         for (id, group) in &self.groups {
-            let gone = group.offsets.partitions().filter(|(topic, _, _)| topics.contains(*topic));
-            tombstones.extend(gone.map(|(topic, index, _)| records::offset(id, topic, index, None)));
+            let gone = group
+                .offsets
+                .partitions()
+                .filter(|(topic, _, _)| topics.contains(*topic));
+            tombstones
+                .extend(gone.map(|(topic, index, _)| records::offset(id, topic, index, None)));
         }
         tombstones
     }
@@ -234,15 +301,30 @@ impl GroupShard {
         for (id, group) in &self.groups {
             let empty = group.classic.is_empty();
             let since = group.classic.state_since_ms();
-            let subscribed = if empty { None } else { group.subscribed_topics() };
+            let subscribed = if empty {
+                None
+            } else {
+                group.subscribed_topics()
+            };
             let is_simple = group.classic.protocol_type().is_none();
-            let expired = group.offsets.expired(now_ms, self.retention_ms, |topic, offset: &CommittedOffset| match (empty, is_simple) {
-                (true, true) => Some(offset.commit_ms),
-                (true, false) => Some(since.max(offset.commit_ms)),
-                (false, _) => subscribed.as_ref().filter(|topics| !topics.contains(topic)).map(|_| offset.commit_ms),
-            });
+            let expired = group.offsets.expired(
+                now_ms,
+                self.retention_ms,
+                |topic, offset: &CommittedOffset| match (empty, is_simple) {
+                    (true, true) => Some(offset.commit_ms),
+                    (true, false) => Some(since.max(offset.commit_ms)),
+                    (false, _) => subscribed
+                        .as_ref()
+                        .filter(|topics| !topics.contains(topic))
+                        .map(|_| offset.commit_ms),
+                },
+            );
             let all = expired.len() == group.offsets.partitions().count();
-            tombstones.extend(expired.iter().map(|(topic, index)| records::offset(id, topic, *index, None)));
+            tombstones.extend(
+                expired
+                    .iter()
+                    .map(|(topic, index)| records::offset(id, topic, *index, None)),
+            );
             if all && empty {
                 tombstones.push(records::group(id, None));
             }
@@ -254,10 +336,19 @@ impl GroupShard {
 impl Shard for GroupShard {
     fn replay(&mut self, record: LoadedRecord) -> Result<(), ReplayError> {
         match records::parse(&record.key, record.value.as_ref())? {
-            GroupRecord::Offset { group: id, topic, partition, value } => match value {
+            GroupRecord::Offset {
+                group: id,
+                topic,
+                partition,
+                value,
+            } => match value {
                 Some(value) => {
                     let now_ms = record.timestamp_ms;
-                    self.groups.entry(id).or_insert_with(|| Group::new(now_ms)).offsets.set(topic, partition, value);
+                    self.groups
+                        .entry(id)
+                        .or_insert_with(|| Group::new(now_ms))
+                        .offsets
+                        .set(topic, partition, value);
                 }
                 None => {
                     if let Some(group) = self.groups.get_mut(&id) {
@@ -270,10 +361,14 @@ impl Shard for GroupShard {
             },
             GroupRecord::Group { group: id, value } => {
                 let timestamp_ms = record.timestamp_ms;
-                let group = self.groups.entry(id.clone()).or_insert_with(|| Group::new(timestamp_ms));
+                let group = self
+                    .groups
+                    .entry(id.clone())
+                    .or_insert_with(|| Group::new(timestamp_ms));
                 group.recorded = value.is_some();
                 if self.loading {
-                    group.classic = value.map_or_else(|| ClassicGroup::new(timestamp_ms), ClassicGroup::restore);
+                    group.classic = value
+                        .map_or_else(|| ClassicGroup::new(timestamp_ms), ClassicGroup::restore);
                 } else {
                     if value.is_none() {
                         group.classic = ClassicGroup::new(timestamp_ms);
@@ -281,7 +376,9 @@ impl Shard for GroupShard {
                     self.settle(&id);
                 }
             }
-            GroupRecord::Other(kind) => tracing::debug!(kind, "a record of another group protocol is skipped"),
+            GroupRecord::Other(kind) => {
+                tracing::debug!(kind, "a record of another group protocol is skipped")
+            }
         }
         Ok(())
     }
@@ -310,10 +407,17 @@ impl Shard for GroupShard {
             self.next_cleanup_ms = now_ms.saturating_add(self.cleanup_ms);
             records = self.cleanup(now_ms);
         }
-        let due: Vec<Str> = self.timers.iter().take_while(|(at, _)| *at <= now_ms).map(|(_, id)| id.clone()).collect();
+        let due: Vec<Str> = self
+            .timers
+            .iter()
+            .take_while(|(at, _)| *at <= now_ms)
+            .map(|(_, id)| id.clone())
+            .collect();
         let limits = self.limits;
         for id in due {
-            let Some(group) = self.groups.get_mut(&id) else { continue };
+            let Some(group) = self.groups.get_mut(&id) else {
+                continue;
+            };
             let effects = group.classic.expire(&limits, now_ms);
             self.collect(&id, effects, &mut records, &mut answers);
             self.settle(&id);

@@ -23,11 +23,22 @@ pub struct LogDirDescription {
 
 impl ReplicaManager {
     pub(crate) fn start_background(self: &Arc<Self>) {
-        self.tasks.spawn(self.clone().every(self.config.retention_check_ms, ReplicaManager::retention));
-        self.tasks.spawn(self.clone().every(self.config.checkpoint_ms, ReplicaManager::checkpoint));
+        self.tasks.spawn(
+            self.clone()
+                .every(self.config.retention_check_ms, ReplicaManager::retention),
+        );
+        self.tasks.spawn(
+            self.clone()
+                .every(self.config.checkpoint_ms, ReplicaManager::checkpoint),
+        );
         let manager = self.clone();
         self.tasks.spawn(async move {
-            while manager.cancel.run_until_cancelled(manager.shared.offline.notified()).await.is_some() {
+            while manager
+                .cancel
+                .run_until_cancelled(manager.shared.offline.notified())
+                .await
+                .is_some()
+            {
                 manager.look_for_offline_dirs();
             }
         });
@@ -37,7 +48,12 @@ impl ReplicaManager {
         let mut ticks = tokio::time::interval(Duration::from_millis(interval_ms.max(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
-        while self.cancel.run_until_cancelled(ticks.tick()).await.is_some() {
+        while self
+            .cancel
+            .run_until_cancelled(ticks.tick())
+            .await
+            .is_some()
+        {
             let manager = self.clone();
             if let Err(error) = tokio::task::spawn_blocking(move || work(&manager)).await {
                 error!(%error, "background work stopped");
@@ -56,13 +72,20 @@ impl ReplicaManager {
             log.expire_producers(now);
             match log.retention(now) {
                 Ok(outcome) if outcome.segments > 0 => {
-                    debug!(?partition, segments = outcome.segments, bytes = outcome.bytes, "retention");
+                    debug!(
+                        ?partition,
+                        segments = outcome.segments,
+                        bytes = outcome.bytes,
+                        "retention"
+                    );
                     self.shared.note_activity();
                     partition.watchers().signal();
                 }
                 Ok(_) => {}
                 Err(LogError::Closed { .. }) => {}
-                Err(error) => warn!(?partition, error = %partition.failed(error), "retention failed"),
+                Err(error) => {
+                    warn!(?partition, error = %partition.failed(error), "retention failed")
+                }
             }
         }
     }
@@ -84,7 +107,11 @@ impl ReplicaManager {
                 warn!(?partition, error = %partition.failed(error), "flush failed");
             }
         }
-        for dir in self.dirs.iter().filter(|dir| dir.state().offline_reason().is_none()) {
+        for dir in self
+            .dirs
+            .iter()
+            .filter(|dir| dir.state().offline_reason().is_none())
+        {
             if let Err(error) = dir.write_checkpoints() {
                 error!(dir = %dir.path().display(), %error, "checkpoints could not be written");
                 self.shared.offline.notify_one();
@@ -93,9 +120,16 @@ impl ReplicaManager {
     }
 
     fn look_for_offline_dirs(&self) {
-        let gone = self.dirs.iter().filter(|dir| dir.state().offline_reason().is_some()).count();
+        let gone = self
+            .dirs
+            .iter()
+            .filter(|dir| dir.state().offline_reason().is_some())
+            .count();
         for partition in self.hosted.online() {
-            if self.dirs.iter().any(|dir| dir.state().offline_reason().is_some() && partition.log().dir().starts_with(dir.path())) {
+            if self.dirs.iter().any(|dir| {
+                dir.state().offline_reason().is_some()
+                    && partition.log().dir().starts_with(dir.path())
+            }) {
                 partition.watchers().signal();
             }
         }
@@ -116,7 +150,13 @@ impl ReplicaManager {
                 partitions: online
                     .iter()
                     .filter(|partition| partition.log().dir().parent() == Some(dir.path()))
-                    .map(|partition| (partition.topic().clone(), partition.index(), partition.log().size_bytes()))
+                    .map(|partition| {
+                        (
+                            partition.topic().clone(),
+                            partition.index(),
+                            partition.log().size_bytes(),
+                        )
+                    })
                     .collect(),
             })
             .collect()
@@ -134,7 +174,9 @@ impl ReplicaManager {
         let mut jobs = tokio::task::JoinSet::new();
         for dir in &self.dirs {
             let dir = dir.clone();
-            jobs.spawn_blocking(move || dir.close_clean(broker_epoch).map_err(|error| (dir, error)));
+            jobs.spawn_blocking(move || {
+                dir.close_clean(broker_epoch).map_err(|error| (dir, error))
+            });
         }
         let mut first_error = None;
         while let Some(done) = jobs.join_next().await {

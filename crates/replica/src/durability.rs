@@ -19,7 +19,9 @@ impl FromStr for Durability {
         match text {
             "disk" => Ok(Durability::Disk),
             "page-cache" => Ok(Durability::PageCache),
-            other => Err(format!("log.ack.durability must be disk or page-cache, not {other}")),
+            other => Err(format!(
+                "log.ack.durability must be disk or page-cache, not {other}"
+            )),
         }
     }
 }

@@ -43,7 +43,9 @@ pub enum ReplicaError {
         current: i32,
     },
     /// The log already holds batches of a higher epoch than the partition leads with; an append would make epochs go backwards.
-    #[error("the log of {topic}-{partition} holds epoch {latest}, above leader epoch {current}: wait for the epoch to be raised")]
+    #[error(
+        "the log of {topic}-{partition} holds epoch {latest}, above leader epoch {current}: wait for the epoch to be raised"
+    )]
     EpochBehindLog {
         /// Topic name.
         topic: Str,
@@ -75,7 +77,9 @@ pub enum ReplicaError {
         state: Str,
     },
     /// The stop sequence appends control batches only.
-    #[error("only ABORT markers and producer resets may be appended to partition {partition} of {topic} while it is stopping")]
+    #[error(
+        "only ABORT markers and producer resets may be appended to partition {partition} of {topic} while it is stopping"
+    )]
     NotAMarker {
         /// Topic name.
         topic: Str,
@@ -83,7 +87,9 @@ pub enum ReplicaError {
         partition: i32,
     },
     /// A mirror append is in flight; the guard cannot be lifted under it.
-    #[error("a mirror append to partition {partition} of {topic} is in flight, stop fetching first")]
+    #[error(
+        "a mirror append to partition {partition} of {topic} is in flight, stop fetching first"
+    )]
     AppendInFlight {
         /// Topic name.
         topic: Str,
@@ -138,13 +144,15 @@ impl ReplicaError {
         match self {
             ReplicaError::UnknownPartition { .. } => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
             ReplicaError::UnknownTopicId(_) => ErrorCode::UNKNOWN_TOPIC_ID,
-            ReplicaError::NotLeader { .. } | ReplicaError::EpochBehindLog { .. } => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            ReplicaError::NotLeader { .. } | ReplicaError::EpochBehindLog { .. } => {
+                ErrorCode::NOT_LEADER_OR_FOLLOWER
+            }
             ReplicaError::FencedEpoch { .. } => ErrorCode::FENCED_LEADER_EPOCH,
             ReplicaError::UnknownEpoch { .. } => ErrorCode::UNKNOWN_LEADER_EPOCH,
             ReplicaError::ReadOnly { .. } | ReplicaError::Policy(_) => ErrorCode::POLICY_VIOLATION,
-            ReplicaError::NotMirroring { .. } | ReplicaError::NotAMarker { .. } | ReplicaError::AppendInFlight { .. } => {
-                ErrorCode::INVALID_REQUEST
-            }
+            ReplicaError::NotMirroring { .. }
+            | ReplicaError::NotAMarker { .. }
+            | ReplicaError::AppendInFlight { .. } => ErrorCode::INVALID_REQUEST,
             ReplicaError::OffsetOutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
             ReplicaError::NotEnoughReplicas { .. } => ErrorCode::NOT_ENOUGH_REPLICAS,
             ReplicaError::InvalidAcks(_) => ErrorCode::INVALID_REQUIRED_ACKS,
@@ -159,7 +167,9 @@ impl ReplicaError {
 fn log_code(error: &LogError) -> ErrorCode {
     match error {
         LogError::OffsetOutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
-        LogError::BadBatch(_) | LogError::OldFormat { .. } | LogError::NotContinuous { .. } => ErrorCode::CORRUPT_MESSAGE,
+        LogError::BadBatch(_) | LogError::OldFormat { .. } | LogError::NotContinuous { .. } => {
+            ErrorCode::CORRUPT_MESSAGE
+        }
         LogError::BatchTooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
         LogError::AppendTooLarge { .. } => ErrorCode::RECORD_LIST_TOO_LARGE,
         LogError::InvalidRecord(_) => ErrorCode::INVALID_RECORD,

@@ -27,7 +27,11 @@ pub enum Isolation {
 impl Isolation {
     /// From the wire: 1 is read_committed, everything else read_uncommitted.
     pub fn from_wire(level: i8) -> Self {
-        if level == 1 { Isolation::ReadCommitted } else { Isolation::ReadUncommitted }
+        if level == 1 {
+            Isolation::ReadCommitted
+        } else {
+            Isolation::ReadUncommitted
+        }
     }
 }
 
@@ -95,7 +99,9 @@ impl FetchData {
         let code = error.code();
         let current_leader = matches!(
             code,
-            ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::FENCED_LEADER_EPOCH | ErrorCode::UNKNOWN_LEADER_EPOCH
+            ErrorCode::NOT_LEADER_OR_FOLLOWER
+                | ErrorCode::FENCED_LEADER_EPOCH
+                | ErrorCode::UNKNOWN_LEADER_EPOCH
         )
         .then(|| (partition.leader(), partition.leader_epoch()));
         FetchData {
@@ -137,12 +143,17 @@ pub async fn fetch(params: &FetchParams, reads: &[FetchRead]) -> Vec<FetchData> 
     let mut total: u64 = available.iter().sum();
     let mut moved = Vec::with_capacity(reads.len());
     while total < params.min_bytes.max(0) as u64 {
-        if tokio::time::timeout_at(deadline, watch.waiter.moved(&mut moved)).await.is_err() {
+        if tokio::time::timeout_at(deadline, watch.waiter.moved(&mut moved))
+            .await
+            .is_err()
+        {
             break;
         }
         for &index in &moved {
             let index = index as usize;
-            let Some(bytes) = look(params, &reads[index]) else { return read_all(params, reads) };
+            let Some(bytes) = look(params, &reads[index]) else {
+                return read_all(params, reads);
+            };
             total = total - available[index] + bytes;
             available[index] = bytes;
         }
@@ -217,7 +228,12 @@ fn read_one(isolation: Isolation, read: &FetchRead, left: u64, min_one: bool) ->
     }
 }
 
-fn try_read(isolation: Isolation, read: &FetchRead, left: u64, min_one: bool) -> Result<FetchData, ReplicaError> {
+fn try_read(
+    isolation: Isolation,
+    read: &FetchRead,
+    left: u64,
+    min_one: bool,
+) -> Result<FetchData, ReplicaError> {
     let partition = &read.partition;
     partition.check_leader()?;
     partition.check_epoch(read.current_leader_epoch)?;
@@ -226,13 +242,22 @@ fn try_read(isolation: Isolation, read: &FetchRead, left: u64, min_one: bool) ->
     // The stable offset first: it may lag behind the high watermark that is read after it, never run ahead.
     let last_stable_offset = log.last_stable_offset();
     let high_watermark = log.high_watermark();
-    let mut data = FetchData { high_watermark, last_stable_offset, log_start_offset, ..FetchData::default() };
+    let mut data = FetchData {
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        ..FetchData::default()
+    };
     if isolation == Isolation::ReadCommitted {
         data.aborted = Some(Vec::new());
     }
     if read.last_fetched_epoch >= 0 {
         let end = partition.end_of_epoch(read.last_fetched_epoch);
-        let out_of_range = || ReplicaError::OffsetOutOfRange { offset: read.fetch_offset, log_start: log_start_offset, high_watermark };
+        let out_of_range = || ReplicaError::OffsetOutOfRange {
+            offset: read.fetch_offset,
+            log_start: log_start_offset,
+            high_watermark,
+        };
         let end = end.ok_or_else(out_of_range)?;
         if read.fetch_offset < log_start_offset {
             return Err(out_of_range());
@@ -247,16 +272,26 @@ fn try_read(isolation: Isolation, read: &FetchRead, left: u64, min_one: bool) ->
         Isolation::ReadCommitted => last_stable_offset,
     };
     let max_bytes = (read.max_bytes.max(0) as u64).min(left);
-    let Some(slice) = log.read(read.fetch_offset, max_bytes, upper, min_one).map_err(|error| partition.failed(error))? else {
+    let Some(slice) = log
+        .read(read.fetch_offset, max_bytes, upper, min_one)
+        .map_err(|error| partition.failed(error))?
+    else {
         return Ok(data);
     };
     if isolation == Isolation::ReadCommitted {
-        data.aborted = Some(log.aborted_transactions(read.fetch_offset, upper).map_err(|error: LogError| partition.failed(error))?);
+        data.aborted = Some(
+            log.aborted_transactions(read.fetch_offset, upper)
+                .map_err(|error: LogError| partition.failed(error))?,
+        );
     }
     data.records = records(slice);
     Ok(data)
 }
 
 fn records(slice: Slice) -> Records {
-    Records::File(FileRange { file: slice.file, offset: slice.position, len: slice.len })
+    Records::File(FileRange {
+        file: slice.file,
+        offset: slice.position,
+        len: slice.len,
+    })
 }

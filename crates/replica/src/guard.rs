@@ -60,10 +60,15 @@ pub(crate) struct Told {
 
 /// The guard in force, from both facts.
 pub(crate) fn effective(membership: Option<&Membership>, told: Option<&Told>) -> MirrorGuard {
-    let Some(membership) = membership.filter(|m| !m.stopped) else { return MirrorGuard::Writable };
+    let Some(membership) = membership.filter(|m| !m.stopped) else {
+        return MirrorGuard::Writable;
+    };
     match told {
         Some(told) if told.change_offset >= membership.change_offset => told.guard.clone(),
-        _ => MirrorGuard::ReadOnly { mirror: membership.mirror.clone(), state: Str::from_static("UNKNOWN") },
+        _ => MirrorGuard::ReadOnly {
+            mirror: membership.mirror.clone(),
+            state: Str::from_static("UNKNOWN"),
+        },
     }
 }
 
@@ -74,10 +79,18 @@ pub(crate) fn admits(guard: &MirrorGuard, source: AppendSource) -> Result<(), Re
         (MirrorGuard::Writable, Client | Coordinator | MirrorStop) => Ok(()),
         (MirrorGuard::StoppingInternalOnly { .. }, MirrorStop) => Ok(()),
         (MirrorGuard::ReadOnly { .. }, MirrorFetch) => Ok(()),
-        (MirrorGuard::Writable, MirrorFetch) => Err(ReadOnly { mirror: Str::EMPTY, state: Str::from_static("STOPPED") }),
-        (MirrorGuard::ReadOnly { mirror, state } | MirrorGuard::StoppingInternalOnly { mirror, state }, _) => {
-            Err(ReadOnly { mirror: mirror.clone(), state: state.clone() })
-        }
+        (MirrorGuard::Writable, MirrorFetch) => Err(ReadOnly {
+            mirror: Str::EMPTY,
+            state: Str::from_static("STOPPED"),
+        }),
+        (
+            MirrorGuard::ReadOnly { mirror, state }
+            | MirrorGuard::StoppingInternalOnly { mirror, state },
+            _,
+        ) => Err(ReadOnly {
+            mirror: mirror.clone(),
+            state: state.clone(),
+        }),
     }
 }
 
@@ -100,31 +113,58 @@ mod tests {
     }
 
     fn read_only(state: &str) -> MirrorGuard {
-        MirrorGuard::ReadOnly { mirror: Str::from("m"), state: Str::from(state) }
+        MirrorGuard::ReadOnly {
+            mirror: Str::from("m"),
+            state: Str::from(state),
+        }
     }
 
     fn stopping() -> MirrorGuard {
-        MirrorGuard::StoppingInternalOnly { mirror: Str::from("m"), state: Str::from("STOPPING") }
+        MirrorGuard::StoppingInternalOnly {
+            mirror: Str::from("m"),
+            state: Str::from("STOPPING"),
+        }
     }
 
     #[test]
     fn a_mirror_partition_is_read_only_until_the_mirror_room_has_spoken() {
-        assert_eq!(effective(Some(&member(false, 7)), None), read_only("UNKNOWN"));
+        assert_eq!(
+            effective(Some(&member(false, 7)), None),
+            read_only("UNKNOWN")
+        );
     }
 
     #[test]
     fn a_recorded_stop_needs_no_word_from_the_mirror_room() {
-        assert_eq!(effective(Some(&member(true, 7)), None), MirrorGuard::Writable);
-        let told = Told { change_offset: 7, guard: read_only("MIRRORING") };
-        assert_eq!(effective(Some(&member(true, 7)), Some(&told)), MirrorGuard::Writable);
+        assert_eq!(
+            effective(Some(&member(true, 7)), None),
+            MirrorGuard::Writable
+        );
+        let told = Told {
+            change_offset: 7,
+            guard: read_only("MIRRORING"),
+        };
+        assert_eq!(
+            effective(Some(&member(true, 7)), Some(&told)),
+            MirrorGuard::Writable
+        );
         assert_eq!(effective(None, Some(&told)), MirrorGuard::Writable);
     }
 
     #[test]
     fn a_guard_of_an_older_membership_change_is_void() {
-        let told = Told { change_offset: 7, guard: MirrorGuard::Writable };
-        assert_eq!(effective(Some(&member(false, 7)), Some(&told)), MirrorGuard::Writable);
-        assert_eq!(effective(Some(&member(false, 8)), Some(&told)), read_only("UNKNOWN"));
+        let told = Told {
+            change_offset: 7,
+            guard: MirrorGuard::Writable,
+        };
+        assert_eq!(
+            effective(Some(&member(false, 7)), Some(&told)),
+            MirrorGuard::Writable
+        );
+        assert_eq!(
+            effective(Some(&member(false, 8)), Some(&told)),
+            read_only("UNKNOWN")
+        );
     }
 
     #[test]
@@ -136,8 +176,15 @@ mod tests {
             (read_only("MIRRORING"), [false, false, false, true]),
         ];
         for (guard, allowed) in table {
-            for (source, allowed) in [Client, Coordinator, MirrorStop, MirrorFetch].into_iter().zip(allowed) {
-                assert_eq!(admits(&guard, source).is_ok(), allowed, "{guard:?} {source:?}");
+            for (source, allowed) in [Client, Coordinator, MirrorStop, MirrorFetch]
+                .into_iter()
+                .zip(allowed)
+            {
+                assert_eq!(
+                    admits(&guard, source).is_ok(),
+                    allowed,
+                    "{guard:?} {source:?}"
+                );
             }
         }
     }

@@ -37,7 +37,13 @@ struct Topic {
 
 impl HostedPartitions {
     pub(crate) fn by_id(&self, id: &Uuid, partition: i32) -> Option<Hosted> {
-        self.maps.read().by_id.get(id)?.partitions.get(&partition).cloned()
+        self.maps
+            .read()
+            .by_id
+            .get(id)?
+            .partitions
+            .get(&partition)
+            .cloned()
     }
 
     pub(crate) fn by_name(&self, topic: &str, partition: i32) -> Option<Hosted> {
@@ -48,30 +54,51 @@ impl HostedPartitions {
 
     pub(crate) fn topic(&self, id: &Uuid) -> Vec<(i32, Hosted)> {
         let maps = self.maps.read();
-        maps.by_id.get(id).map(|topic| topic.partitions.iter().map(|(index, hosted)| (*index, hosted.clone())).collect()).unwrap_or_default()
+        maps.by_id
+            .get(id)
+            .map(|topic| {
+                topic
+                    .partitions
+                    .iter()
+                    .map(|(index, hosted)| (*index, hosted.clone()))
+                    .collect()
+            })
+            .unwrap_or_default()
     }
 
     pub(crate) fn insert(&self, topic: &Str, id: Uuid, partition: i32, hosted: Hosted) {
         let mut maps = self.maps.write();
         maps.id_by_name.insert(topic.clone(), id);
-        let entry = maps.by_id.entry(id).or_insert_with(|| Topic { name: topic.clone(), partitions: HashMap::new() });
+        let entry = maps.by_id.entry(id).or_insert_with(|| Topic {
+            name: topic.clone(),
+            partitions: HashMap::new(),
+        });
         entry.partitions.insert(partition, hosted);
     }
 
     pub(crate) fn remove_topic(&self, id: &Uuid) -> Vec<(Str, i32, Hosted)> {
         let mut maps = self.maps.write();
-        let Some(topic) = maps.by_id.remove(id) else { return Vec::new() };
+        let Some(topic) = maps.by_id.remove(id) else {
+            return Vec::new();
+        };
         // A topic of the same name may have been created since.
         if maps.id_by_name.get(&topic.name) == Some(id) {
             maps.id_by_name.remove(&topic.name);
         }
-        topic.partitions.into_iter().map(|(index, hosted)| (topic.name.clone(), index, hosted)).collect()
+        topic
+            .partitions
+            .into_iter()
+            .map(|(index, hosted)| (topic.name.clone(), index, hosted))
+            .collect()
     }
 
     /// Every open partition, in no order.
     pub(crate) fn online(&self) -> Vec<Arc<Partition>> {
         let maps = self.maps.read();
-        let all = maps.by_id.values().flat_map(|topic| topic.partitions.values());
+        let all = maps
+            .by_id
+            .values()
+            .flat_map(|topic| topic.partitions.values());
         all.filter_map(|hosted| match hosted {
             Hosted::Online(partition) => Some(partition.clone()),
             Hosted::Offline(_) => None,

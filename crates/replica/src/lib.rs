@@ -33,15 +33,20 @@ pub use guard::{AppendSource, MirrorGuard};
 pub use manager::{ReplicaConfig, ReplicaManager};
 pub use mirror_append::PartitionMirrorAppend;
 pub use offsets::{
-    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, EpochEnd, LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP, ListedOffset, MAX_TIMESTAMP,
+    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, EpochEnd,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, MAX_TIMESTAMP,
 };
 pub use partition::{Assignment, Partition};
 pub use topic_config::{BrokerValues, TopicConfig};
 
 /// Topics that are the broker's own: clients cannot produce to them, and their appends always wait for the disk.
-pub const INTERNAL_TOPICS: [&str; 5] =
-    ["__consumer_offsets", "__transaction_state", "__share_group_state", "__mirror_state", "__cluster_metadata"];
+pub const INTERNAL_TOPICS: [&str; 5] = [
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__mirror_state",
+    "__cluster_metadata",
+];
 
 /// Whether `topic` is one of [`INTERNAL_TOPICS`].
 pub fn is_internal_topic(topic: &str) -> bool {

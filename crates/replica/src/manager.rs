@@ -90,14 +90,25 @@ struct OpenJob {
 impl ReplicaManager {
     /// Opens the log directories and every partition `image` assigns to this broker, and starts the background work. A directory that
     /// cannot be opened is left out unless it is the only one.
-    pub async fn start(config: ReplicaConfig, image: Arc<Image>) -> Result<Arc<Self>, ReplicaError> {
+    pub async fn start(
+        config: ReplicaConfig,
+        image: Arc<Image>,
+    ) -> Result<Arc<Self>, ReplicaError> {
         let dirs = open_dirs(config.log_dirs.clone()).await?;
         Self::start_with_dirs(config, dirs, image).await
     }
 
-    /// [`ReplicaManager::start`] over directories that the caller has opened and locked (the server does, because the metadata log, which lies in
-    /// one of them, is read before).
-    pub async fn start_with_dirs(config: ReplicaConfig, dirs: Vec<Arc<LogDir>>, image: Arc<Image>) -> Result<Arc<Self>, ReplicaError> {
+    /// As [`ReplicaManager::start`], with directories that are open (and locked) already; `log_dirs` of the settings is not looked at.
+    pub async fn start_with_dirs(
+        config: ReplicaConfig,
+        dirs: Vec<Arc<LogDir>>,
+        image: Arc<Image>,
+    ) -> Result<Arc<Self>, ReplicaError> {
+        if dirs.is_empty() {
+            return Err(ReplicaError::Policy(
+                "log.dirs names no usable directory".to_owned(),
+            ));
+        }
         let syncer = Syncer::start(config.sync_threads, config.sync_policy);
         let manager = Arc::new(ReplicaManager {
             shared: Shared::new(config.node_id, config.durability, syncer),
@@ -111,7 +122,9 @@ impl ReplicaManager {
             halted: CancellationToken::new(),
         });
         manager.clone().set_strays_aside(image.clone()).await;
-        manager.apply(image.clone(), &Delta::everything(&image)).await;
+        manager
+            .apply(image.clone(), &Delta::everything(&image))
+            .await;
         manager.start_background();
         Ok(manager)
     }
@@ -132,23 +145,41 @@ impl ReplicaManager {
             Some(Hosted::Online(found)) => Ok(found),
             Some(Hosted::Offline(reason)) => Err(offline(&Str::from(topic), partition, &reason)),
             None if self.image.load().partition(topic, partition).is_some() => {
-                Err(ReplicaError::NotLeader { topic: Str::from(topic), partition })
+                Err(ReplicaError::NotLeader {
+                    topic: Str::from(topic),
+                    partition,
+                })
             }
-            None => Err(ReplicaError::UnknownPartition { topic: topic.to_owned(), partition }),
+            None => Err(ReplicaError::UnknownPartition {
+                topic: topic.to_owned(),
+                partition,
+            }),
         }
     }
 
     /// A partition by topic id.
-    pub fn partition_by_id(&self, id: &Uuid, partition: i32) -> Result<Arc<Partition>, ReplicaError> {
+    pub fn partition_by_id(
+        &self,
+        id: &Uuid,
+        partition: i32,
+    ) -> Result<Arc<Partition>, ReplicaError> {
         match self.hosted.by_id(id, partition) {
             Some(Hosted::Online(found)) => Ok(found),
             hosted => {
                 let image = self.image.load();
-                let topic = image.topic_by_id(id).ok_or(ReplicaError::UnknownTopicId(*id))?;
+                let topic = image
+                    .topic_by_id(id)
+                    .ok_or(ReplicaError::UnknownTopicId(*id))?;
                 match hosted {
                     Some(Hosted::Offline(reason)) => Err(offline(&topic.name, partition, &reason)),
-                    _ if topic.partition(partition).is_some() => Err(ReplicaError::NotLeader { topic: topic.name.clone(), partition }),
-                    _ => Err(ReplicaError::UnknownPartition { topic: topic.name.to_string(), partition }),
+                    _ if topic.partition(partition).is_some() => Err(ReplicaError::NotLeader {
+                        topic: topic.name.clone(),
+                        partition,
+                    }),
+                    _ => Err(ReplicaError::UnknownPartition {
+                        topic: topic.name.to_string(),
+                        partition,
+                    }),
                 }
             }
         }
@@ -195,8 +226,12 @@ impl ReplicaManager {
 
     /// Updates what is open of a topic, and collects what is not.
     fn update_topic(&self, image: &Image, id: &Uuid, to_open: &mut Vec<OpenJob>) {
-        let Some(topic) = image.topic_by_id(id) else { return };
-        let membership = image.membership(&topic.name).filter(|m| m.is_wanted() || m.topic_id == topic.id);
+        let Some(topic) = image.topic_by_id(id) else {
+            return;
+        };
+        let membership = image
+            .membership(&topic.name)
+            .filter(|m| m.is_wanted() || m.topic_id == topic.id);
         let mut config = None;
         for (index, partition) in topic.partitions.iter().enumerate() {
             let index = index as i32;
@@ -214,7 +249,14 @@ impl ReplicaManager {
                     assignment,
                     membership: membership.cloned(),
                     config: config
-                        .get_or_insert_with(|| TopicConfig::resolve(image, &topic.name, self.config.node_id, &self.config.broker_values))
+                        .get_or_insert_with(|| {
+                            TopicConfig::resolve(
+                                image,
+                                &topic.name,
+                                self.config.node_id,
+                                &self.config.broker_values,
+                            )
+                        })
                         .clone(),
                 }),
             }
@@ -222,14 +264,21 @@ impl ReplicaManager {
     }
 
     fn apply_configs(&self, image: &Image, delta: &Delta) {
-        let broker_changed = delta.configs.iter().any(|resource| resource.kind == ResourceType::BROKER);
+        let broker_changed = delta
+            .configs
+            .iter()
+            .any(|resource| resource.kind == ResourceType::BROKER);
         if broker_changed {
             for topic in image.topics().iter() {
                 self.update_config(image, &topic.name, &topic.id);
             }
             return;
         }
-        for resource in delta.configs.iter().filter(|resource| resource.kind == ResourceType::TOPIC) {
+        for resource in delta
+            .configs
+            .iter()
+            .filter(|resource| resource.kind == ResourceType::TOPIC)
+        {
             if let Some(topic) = image.topic(&resource.name) {
                 self.update_config(image, &topic.name, &topic.id);
             }
@@ -241,7 +290,12 @@ impl ReplicaManager {
         if open.is_empty() {
             return;
         }
-        let config = TopicConfig::resolve(image, topic, self.config.node_id, &self.config.broker_values);
+        let config = TopicConfig::resolve(
+            image,
+            topic,
+            self.config.node_id,
+            &self.config.broker_values,
+        );
         for (_, hosted) in open {
             if let Hosted::Online(partition) = hosted {
                 partition.set_min_in_sync(config.min_in_sync_replicas);
@@ -255,17 +309,23 @@ impl ReplicaManager {
     async fn delete(&self, deleted: Vec<(Str, i32, Hosted)>) {
         let mut jobs = tokio::task::JoinSet::new();
         for (topic, index, hosted) in deleted {
-            let Hosted::Online(partition) = hosted else { continue };
+            let Hosted::Online(partition) = hosted else {
+                continue;
+            };
             partition.remove();
             let dirs = self.dirs.clone();
             if jobs.len() >= BLOCKING_JOBS_MAX {
                 jobs.join_next().await;
             }
             jobs.spawn_blocking(move || {
-                let Some(dir) = dir_of(&dirs, &topic, index) else { return };
+                let Some(dir) = dir_of(&dirs, &topic, index) else {
+                    return;
+                };
                 match dir.delete_log(&topic, index) {
                     Ok(()) => info!(%topic, partition = index, "deleted the log"),
-                    Err(error) => error!(%topic, partition = index, %error, "deleting the log failed"),
+                    Err(error) => {
+                        error!(%topic, partition = index, %error, "deleting the log failed")
+                    }
                 }
             });
         }
@@ -289,10 +349,12 @@ impl ReplicaManager {
             }
             let (dirs, stop) = (self.dirs.clone(), self.cancel.clone());
             jobs.spawn_blocking(move || {
-                let open = |job: OpenJob| (!stop.is_cancelled()).then(|| {
-                    let log = open_log(&dirs, &job);
-                    (job, log)
-                });
+                let open = |job: OpenJob| {
+                    (!stop.is_cancelled()).then(|| {
+                        let log = open_log(&dirs, &job);
+                        (job, log)
+                    })
+                };
                 batch.into_iter().filter_map(open).collect::<Vec<_>>()
             });
         }
@@ -301,7 +363,12 @@ impl ReplicaManager {
         }
     }
 
-    fn host(&self, done: Option<Result<Vec<(OpenJob, Result<Arc<PartitionLog>, LogError>)>, tokio::task::JoinError>>) {
+    fn host(
+        &self,
+        done: Option<
+            Result<Vec<(OpenJob, Result<Arc<PartitionLog>, LogError>)>, tokio::task::JoinError>,
+        >,
+    ) {
         let opened = match done {
             Some(Ok(opened)) => opened,
             Some(Err(error)) => return error!(%error, "opening logs stopped"),
@@ -322,7 +389,8 @@ impl ReplicaManager {
                     Hosted::Offline(Arc::from(error.to_string()))
                 }
             };
-            self.hosted.insert(&job.topic, job.topic_id, job.index, hosted);
+            self.hosted
+                .insert(&job.topic, job.topic_id, job.index, hosted);
         }
     }
 
@@ -341,8 +409,12 @@ impl ReplicaManager {
                     let mut name = stray.path.clone().into_os_string();
                     name.push(format!(".{}-stray", Uuid::random()));
                     match std::fs::rename(&stray.path, &name) {
-                        Ok(()) => warn!(from = %stray.path.display(), to = %PathBuf::from(name).display(), "a partition that is not in the metadata was set aside"),
-                        Err(error) => warn!(path = %stray.path.display(), %error, "a partition that is not in the metadata could not be set aside"),
+                        Ok(()) => {
+                            warn!(from = %stray.path.display(), to = %PathBuf::from(name).display(), "a partition that is not in the metadata was set aside")
+                        }
+                        Err(error) => {
+                            warn!(path = %stray.path.display(), %error, "a partition that is not in the metadata could not be set aside")
+                        }
                     }
                 }
             }
@@ -367,13 +439,17 @@ async fn open_dirs(paths: Vec<PathBuf>) -> Result<Vec<Arc<LogDir>>, ReplicaError
         }
         match (dirs.is_empty(), last_error) {
             (true, Some(error)) => Err(ReplicaError::Log(error)),
-            (true, None) => Err(ReplicaError::Policy("log.dirs names no directory".to_owned())),
+            (true, None) => Err(ReplicaError::Policy(
+                "log.dirs names no directory".to_owned(),
+            )),
             (false, _) => Ok(dirs),
         }
     });
     match opened.await {
         Ok(result) => result,
-        Err(error) => Err(ReplicaError::Policy(format!("opening the log directories stopped: {error}"))),
+        Err(error) => Err(ReplicaError::Policy(format!(
+            "opening the log directories stopped: {error}"
+        ))),
     }
 }
 
@@ -388,7 +464,11 @@ fn assignment(partition: &PartitionImage) -> Assignment {
 }
 
 fn offline(topic: &Str, partition: i32, reason: &str) -> ReplicaError {
-    ReplicaError::Offline { topic: topic.clone(), partition, reason: reason.to_owned() }
+    ReplicaError::Offline {
+        topic: topic.clone(),
+        partition,
+        reason: reason.to_owned(),
+    }
 }
 
 fn is_stray(image: &Image, found: &tarn_log::PartitionDir) -> bool {
@@ -396,32 +476,51 @@ fn is_stray(image: &Image, found: &tarn_log::PartitionDir) -> bool {
     if found.topic == "__cluster_metadata" {
         return false;
     }
-    let Some(topic) = image.topic(&found.topic) else { return true };
-    let same_id = found.topic_id.as_ref().is_none_or(|id| *id == topic.id.to_string());
+    let Some(topic) = image.topic(&found.topic) else {
+        return true;
+    };
+    let same_id = found
+        .topic_id
+        .as_ref()
+        .is_none_or(|id| *id == topic.id.to_string());
     !same_id || topic.partition(found.partition).is_none()
 }
 
 /// The directory that holds the partition already.
 fn dir_of<'a>(dirs: &'a [Arc<LogDir>], topic: &str, index: i32) -> Option<&'a Arc<LogDir>> {
     let name = format!("{topic}-{index}");
-    dirs.iter().find(|dir| dir.get(topic, index).is_some() || dir.path().join(&name).is_dir())
+    dirs.iter()
+        .find(|dir| dir.get(topic, index).is_some() || dir.path().join(&name).is_dir())
 }
 
 fn open_log(dirs: &[Arc<LogDir>], job: &OpenJob) -> Result<Arc<PartitionLog>, LogError> {
     let id = job.topic_id.to_string();
-    let healthy = || dirs.iter().filter(|dir| dir.state().offline_reason().is_none());
+    let healthy = || {
+        dirs.iter()
+            .filter(|dir| dir.state().offline_reason().is_none())
+    };
     let dir = match dir_of(dirs, &job.topic, job.index) {
         Some(dir) => dir,
         // New: spread by partition index, so that a topic uses all directories.
         None => {
             let count = healthy().count().max(1);
-            healthy().nth(job.index as usize % count).unwrap_or(&dirs[0])
+            healthy()
+                .nth(job.index as usize % count)
+                .unwrap_or(&dirs[0])
         }
     };
-    dir.open_log(&job.topic, job.index, Some(&id), job.config.log.clone(), now_ms())
+    dir.open_log(
+        &job.topic,
+        job.index,
+        Some(&id),
+        job.config.log.clone(),
+        now_ms(),
+    )
 }
 
 /// Epoch milliseconds, for the shells of this room.
 pub(crate) fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
 }

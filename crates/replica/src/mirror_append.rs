@@ -21,10 +21,18 @@ pub struct PartitionMirrorAppend {
 
 impl Partition {
     /// Begins a verbatim append at the log end, which must be `expected_offset`.
-    pub fn mirror_append(self: &Arc<Self>, expected_offset: i64, now_ms: i64) -> Result<PartitionMirrorAppend, ReplicaError> {
+    pub fn mirror_append(
+        self: &Arc<Self>,
+        expected_offset: i64,
+        now_ms: i64,
+    ) -> Result<PartitionMirrorAppend, ReplicaError> {
         self.count_mirror_append(1);
         match self.as_mirror(|| self.log().mirror_append(expected_offset, now_ms)) {
-            Ok(append) => Ok(PartitionMirrorAppend { partition: self.clone(), append: Some(append), end_offset: expected_offset }),
+            Ok(append) => Ok(PartitionMirrorAppend {
+                partition: self.clone(),
+                append: Some(append),
+                end_offset: expected_offset,
+            }),
             Err(error) => {
                 self.count_mirror_append(-1);
                 Err(error)
@@ -62,7 +70,9 @@ impl Partition {
 impl PartitionMirrorAppend {
     /// Takes the next bytes, cut anywhere. On error the batches before the bad one stay, and this append is over.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), ReplicaError> {
-        let Some(append) = &mut self.append else { return Err(self.partition.not_mirroring()) };
+        let Some(append) = &mut self.append else {
+            return Err(self.partition.not_mirroring());
+        };
         let result = append.push(piece);
         self.show_progress();
         result.map_err(|error| self.partition.failed(error))
@@ -75,7 +85,9 @@ impl PartitionMirrorAppend {
 
     /// Ends the append; a cut-off last batch is dropped.
     pub fn finish(mut self) -> Result<MirrorAppendInfo, ReplicaError> {
-        let Some(append) = self.append.take() else { return Err(self.partition.not_mirroring()) };
+        let Some(append) = self.append.take() else {
+            return Err(self.partition.not_mirroring());
+        };
         let result = append.finish();
         self.show_progress();
         result.map_err(|error| self.partition.failed(error))

@@ -33,7 +33,11 @@ pub struct ListedOffset {
 
 impl ListedOffset {
     /// No record answers the question.
-    pub const NONE: ListedOffset = ListedOffset { timestamp: -1, offset: -1, leader_epoch: -1 };
+    pub const NONE: ListedOffset = ListedOffset {
+        timestamp: -1,
+        offset: -1,
+        leader_epoch: -1,
+    };
 }
 
 /// Where an epoch ends here.
@@ -47,7 +51,12 @@ pub struct EpochEnd {
 
 impl Partition {
     /// ListOffsets for one timestamp (or one of the constants of this module). May block on disk for real timestamps.
-    pub fn list_offset(&self, timestamp: i64, isolation: Isolation, current_leader_epoch: i32) -> Result<ListedOffset, ReplicaError> {
+    pub fn list_offset(
+        &self,
+        timestamp: i64,
+        isolation: Isolation,
+        current_leader_epoch: i32,
+    ) -> Result<ListedOffset, ReplicaError> {
         self.check_leader()?;
         self.check_epoch(current_leader_epoch)?;
         let log = self.log();
@@ -56,22 +65,36 @@ impl Partition {
             Isolation::ReadCommitted => log.last_stable_offset(),
         };
         let found = match timestamp {
-            LATEST_TIMESTAMP => return Ok(ListedOffset { timestamp: -1, offset: visible_end, leader_epoch: self.epoch_at_end() }),
+            LATEST_TIMESTAMP => {
+                return Ok(ListedOffset {
+                    timestamp: -1,
+                    offset: visible_end,
+                    leader_epoch: self.epoch_at_end(),
+                });
+            }
             EARLIEST_TIMESTAMP | EARLIEST_LOCAL_TIMESTAMP => {
                 let offset = log.log_start_offset();
                 let leader_epoch = log.epoch_for_offset(offset).unwrap_or(-1);
-                return Ok(ListedOffset { timestamp: -1, offset, leader_epoch });
+                return Ok(ListedOffset {
+                    timestamp: -1,
+                    offset,
+                    leader_epoch,
+                });
             }
-            LATEST_TIERED_TIMESTAMP | EARLIEST_PENDING_UPLOAD_TIMESTAMP => return Ok(ListedOffset::NONE),
+            LATEST_TIERED_TIMESTAMP | EARLIEST_PENDING_UPLOAD_TIMESTAMP => {
+                return Ok(ListedOffset::NONE);
+            }
             MAX_TIMESTAMP => log.max_timestamp(),
             timestamp => log.offset_for_timestamp(timestamp),
         };
         let found: Option<TimestampAndOffset> = found.map_err(|error| self.failed(error))?;
-        Ok(found.filter(|found| found.offset < visible_end).map_or(ListedOffset::NONE, |found| ListedOffset {
-            timestamp: found.timestamp,
-            offset: found.offset,
-            leader_epoch: found.leader_epoch,
-        }))
+        Ok(found
+            .filter(|found| found.offset < visible_end)
+            .map_or(ListedOffset::NONE, |found| ListedOffset {
+                timestamp: found.timestamp,
+                offset: found.offset,
+                leader_epoch: found.leader_epoch,
+            }))
     }
 
     /// The epoch to hand out with the log end. On a mirror it is the last batch's, not the (higher) local one: a consumer that takes it
@@ -79,12 +102,19 @@ impl Partition {
     fn epoch_at_end(&self) -> i32 {
         match self.guard() {
             MirrorGuard::Writable => self.leader_epoch(),
-            _ => self.log().latest_epoch().unwrap_or_else(|| self.leader_epoch()),
+            _ => self
+                .log()
+                .latest_epoch()
+                .unwrap_or_else(|| self.leader_epoch()),
         }
     }
 
     /// OffsetForLeaderEpoch. `None` = the epoch is not known here.
-    pub fn offset_for_leader_epoch(&self, epoch: i32, current_leader_epoch: i32) -> Result<Option<EpochEnd>, ReplicaError> {
+    pub fn offset_for_leader_epoch(
+        &self,
+        epoch: i32,
+        current_leader_epoch: i32,
+    ) -> Result<Option<EpochEnd>, ReplicaError> {
         self.check_leader()?;
         self.check_epoch(current_leader_epoch)?;
         Ok(self.end_of_epoch(epoch))
@@ -94,10 +124,19 @@ impl Partition {
     /// leadership has written nothing yet, and a mirrored log does not get the local epochs.
     pub(crate) fn end_of_epoch(&self, epoch: i32) -> Option<EpochEnd> {
         let log = self.log();
-        if epoch >= 0 && epoch <= self.leader_epoch() && log.latest_epoch().is_none_or(|latest| epoch > latest) {
-            return Some(EpochEnd { epoch, end_offset: log.log_end_offset() });
+        if epoch >= 0
+            && epoch <= self.leader_epoch()
+            && log.latest_epoch().is_none_or(|latest| epoch > latest)
+        {
+            return Some(EpochEnd {
+                epoch,
+                end_offset: log.log_end_offset(),
+            });
         }
-        log.end_offset_for_epoch(epoch).map(|end| EpochEnd { epoch: end.epoch, end_offset: end.end_offset })
+        log.end_offset_for_epoch(epoch).map(|end| EpochEnd {
+            epoch: end.epoch,
+            end_offset: end.end_offset,
+        })
     }
 
     /// DeleteRecords: raises the log start offset to `offset` (−1 = the high watermark) and gives it. Blocks on disk.
@@ -115,9 +154,15 @@ impl Partition {
         let high_watermark = log.high_watermark();
         let target = if offset == -1 { high_watermark } else { offset };
         if target < 0 || target > high_watermark {
-            return Err(ReplicaError::OffsetOutOfRange { offset, log_start: log.log_start_offset(), high_watermark });
+            return Err(ReplicaError::OffsetOutOfRange {
+                offset,
+                log_start: log.log_start_offset(),
+                high_watermark,
+            });
         }
-        let start = log.advance_log_start(target).map_err(|error| self.failed(error))?;
+        let start = log
+            .advance_log_start(target)
+            .map_err(|error| self.failed(error))?;
         self.shared().note_activity();
         self.watchers().signal();
         Ok(start)

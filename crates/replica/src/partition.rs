@@ -89,7 +89,14 @@ impl Partition {
             leader_epoch: AtomicI32::new(assignment.leader_epoch),
             leader: AtomicI32::new(assignment.leader),
             min_in_sync: AtomicI32::new(min_in_sync),
-            state: Mutex::new(State { assignment, membership, told: None, guard, mirror_appends: 0, removed: false }),
+            state: Mutex::new(State {
+                assignment,
+                membership,
+                told: None,
+                guard,
+                mirror_appends: 0,
+                removed: false,
+            }),
             advancing: Mutex::new(()),
             watchers: WatchList::default(),
         });
@@ -168,7 +175,11 @@ impl Partition {
 
     /// Error when this broker does not lead the partition.
     pub fn check_leader(&self) -> Result<(), ReplicaError> {
-        if self.is_leader() { Ok(()) } else { Err(self.not_leader()) }
+        if self.is_leader() {
+            Ok(())
+        } else {
+            Err(self.not_leader())
+        }
     }
 
     /// Checks a caller's leader epoch against the partition's; −1 = the caller has none.
@@ -182,30 +193,52 @@ impl Partition {
     }
 
     fn not_leader(&self) -> ReplicaError {
-        ReplicaError::NotLeader { topic: self.topic.clone(), partition: self.index }
+        ReplicaError::NotLeader {
+            topic: self.topic.clone(),
+            partition: self.index,
+        }
     }
 
     fn read_only(&self, refusal: guard::ReadOnly) -> ReplicaError {
-        ReplicaError::ReadOnly { topic: self.topic.clone(), mirror: refusal.mirror, state: refusal.state }
+        ReplicaError::ReadOnly {
+            topic: self.topic.clone(),
+            mirror: refusal.mirror,
+            state: refusal.state,
+        }
     }
 
     /// Error when local appends of clients are refused because the topic is a mirror (Produce, AddPartitionsToTxn, DeleteRecords).
     pub fn check_writable(&self) -> Result<(), ReplicaError> {
-        guard::admits(&self.state.lock().guard, AppendSource::Client).map_err(|refusal| self.read_only(refusal))
+        guard::admits(&self.state.lock().guard, AppendSource::Client)
+            .map_err(|refusal| self.read_only(refusal))
     }
 
     /// Tells what the mirror room knows of the partition. `change_offset` is that of the membership record the decision was made for: a
     /// guard for an older membership change is kept but has no effect. Fails while a mirror append is in flight and the guard would no
     /// longer allow it: stop the fetcher first.
-    pub fn set_mirror_guard(&self, change_offset: i64, guard: MirrorGuard) -> Result<(), ReplicaError> {
+    pub fn set_mirror_guard(
+        &self,
+        change_offset: i64,
+        guard: MirrorGuard,
+    ) -> Result<(), ReplicaError> {
         let mut state = self.state.lock();
         if state.mirror_appends > 0 && !matches!(guard, MirrorGuard::ReadOnly { .. }) {
-            return Err(ReplicaError::AppendInFlight { topic: self.topic.clone(), partition: self.index });
+            return Err(ReplicaError::AppendInFlight {
+                topic: self.topic.clone(),
+                partition: self.index,
+            });
         }
-        if state.told.as_ref().is_some_and(|told| told.change_offset > change_offset) {
+        if state
+            .told
+            .as_ref()
+            .is_some_and(|told| told.change_offset > change_offset)
+        {
             return Ok(());
         }
-        state.told = Some(Told { change_offset, guard });
+        state.told = Some(Told {
+            change_offset,
+            guard,
+        });
         state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
         Ok(())
     }
@@ -214,9 +247,11 @@ impl Partition {
     pub(crate) fn update(&self, assignment: Assignment, membership: Option<Arc<Membership>>) {
         let changed = {
             let mut state = self.state.lock();
-            let changed = state.assignment.leader != assignment.leader || state.assignment.leader_epoch != assignment.leader_epoch;
+            let changed = state.assignment.leader != assignment.leader
+                || state.assignment.leader_epoch != assignment.leader_epoch;
             self.leader.store(assignment.leader, Ordering::Release);
-            self.leader_epoch.store(assignment.leader_epoch, Ordering::Release);
+            self.leader_epoch
+                .store(assignment.leader_epoch, Ordering::Release);
             state.assignment = assignment;
             state.membership = membership;
             state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
@@ -244,7 +279,12 @@ impl Partition {
 
     /// Appends whole batches as the leader; offsets and leader epoch are set in place. Readers are woken. Returns without waiting for any
     /// disk: see [`Partition::wait_committed`].
-    pub fn append(&self, batches: &mut [u8], source: AppendSource, now_ms: i64) -> Result<AppendInfo, ReplicaError> {
+    pub fn append(
+        &self,
+        batches: &mut [u8],
+        source: AppendSource,
+        now_ms: i64,
+    ) -> Result<AppendInfo, ReplicaError> {
         let origin = match source {
             AppendSource::Client => AppendOrigin::Client,
             // Records of the broker's own topics are bounded by their rooms, not by a setting somebody may lower.
@@ -260,11 +300,19 @@ impl Partition {
             }
             guard::admits(&state.guard, source).map_err(|refusal| self.read_only(refusal))?;
             if source == AppendSource::MirrorStop && !only_control_batches(batches) {
-                return Err(ReplicaError::NotAMarker { topic: self.topic.clone(), partition: self.index });
+                return Err(ReplicaError::NotAMarker {
+                    topic: self.topic.clone(),
+                    partition: self.index,
+                });
             }
             let current = state.assignment.leader_epoch;
             if let Some(latest) = self.log.latest_epoch().filter(|&latest| latest > current) {
-                return Err(ReplicaError::EpochBehindLog { topic: self.topic.clone(), partition: self.index, latest, current });
+                return Err(ReplicaError::EpochBehindLog {
+                    topic: self.topic.clone(),
+                    partition: self.index,
+                    latest,
+                    current,
+                });
             }
             self.log.append_as_leader(batches, current, origin, now_ms)
         };
@@ -278,14 +326,23 @@ impl Partition {
     /// Whether an acks=all append may be accepted at all: enough replicas in sync.
     pub fn check_in_sync(&self) -> Result<(), ReplicaError> {
         let state = self.state.lock();
-        let needed = (self.min_in_sync.load(Ordering::Acquire).max(1) as usize).min(state.assignment.replicas.len().max(1));
+        let needed = (self.min_in_sync.load(Ordering::Acquire).max(1) as usize)
+            .min(state.assignment.replicas.len().max(1));
         let in_sync = state.assignment.isr.len();
-        if in_sync < needed { Err(ReplicaError::NotEnoughReplicas { in_sync, needed }) } else { Ok(()) }
+        if in_sync < needed {
+            Err(ReplicaError::NotEnoughReplicas { in_sync, needed })
+        } else {
+            Ok(())
+        }
     }
 
     /// Resolves when everything below `offset` is as durable as `acks` asks for: −1 waits for the disk when durability is `disk` (internal
     /// topics: always), 0 and 1 do not wait. The caller bounds the wait.
-    pub async fn wait_committed(self: &Arc<Self>, offset: i64, acks: i16) -> Result<(), ReplicaError> {
+    pub async fn wait_committed(
+        self: &Arc<Self>,
+        offset: i64,
+        acks: i16,
+    ) -> Result<(), ReplicaError> {
         let must_sync = self.internal || (acks == -1 && self.shared.durability == Durability::Disk);
         if must_sync && self.log.recovery_point() < offset {
             let synced = self.shared.sync_upto(&self.log, offset).await;
@@ -312,7 +369,12 @@ impl Partition {
         let published = self.leader_epoch();
         let gate = match self.log.latest_epoch() {
             Some(latest) if latest > published => {
-                let chain: Vec<(i32, i64)> = self.log.epochs().iter().map(|entry| (entry.epoch, entry.start_offset)).collect();
+                let chain: Vec<(i32, i64)> = self
+                    .log
+                    .epochs()
+                    .iter()
+                    .map(|entry| (entry.epoch, entry.start_offset))
+                    .collect();
                 visibility::epoch_gate(&chain, published)
             }
             _ => None,
@@ -330,7 +392,11 @@ impl Partition {
         match error {
             LogError::Offline { reason, .. } => {
                 self.shared.note_offline(&reason);
-                ReplicaError::Offline { topic: self.topic.clone(), partition: self.index, reason: reason.to_string() }
+                ReplicaError::Offline {
+                    topic: self.topic.clone(),
+                    partition: self.index,
+                    reason: reason.to_string(),
+                }
             }
             error => ReplicaError::Log(error),
         }
@@ -338,14 +404,22 @@ impl Partition {
 
     pub(crate) fn not_mirroring(&self) -> ReplicaError {
         let state = match self.guard() {
-            MirrorGuard::ReadOnly { state, .. } | MirrorGuard::StoppingInternalOnly { state, .. } => state,
+            MirrorGuard::ReadOnly { state, .. }
+            | MirrorGuard::StoppingInternalOnly { state, .. } => state,
             MirrorGuard::Writable => Str::from_static("writable"),
         };
-        ReplicaError::NotMirroring { topic: self.topic.clone(), partition: self.index, state }
+        ReplicaError::NotMirroring {
+            topic: self.topic.clone(),
+            partition: self.index,
+            state,
+        }
     }
 
     /// Runs `action` if mirrored records may be written right now, under the append lock.
-    pub(crate) fn as_mirror<T>(&self, action: impl FnOnce() -> Result<T, LogError>) -> Result<T, ReplicaError> {
+    pub(crate) fn as_mirror<T>(
+        &self,
+        action: impl FnOnce() -> Result<T, LogError>,
+    ) -> Result<T, ReplicaError> {
         let state = self.state.lock();
         if state.removed || state.assignment.leader != self.shared.node_id {
             return Err(self.not_leader());
@@ -367,7 +441,11 @@ impl Partition {
 
 impl std::fmt::Debug for Partition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Partition({}-{} {})", self.topic, self.index, self.topic_id)
+        write!(
+            f,
+            "Partition({}-{} {})",
+            self.topic, self.index, self.topic_id
+        )
     }
 }
 

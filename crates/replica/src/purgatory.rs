@@ -31,7 +31,10 @@ impl Waiter {
     /// A waiter over `partitions` partitions, numbered from 0.
     pub(crate) fn new(partitions: usize) -> Arc<Self> {
         Arc::new(Waiter {
-            moved: Mutex::new(Moved { indexes: Vec::with_capacity(partitions), marked: vec![0; partitions.div_ceil(64)] }),
+            moved: Mutex::new(Moved {
+                indexes: Vec::with_capacity(partitions),
+                marked: vec![0; partitions.div_ceil(64)],
+            }),
             notify: Notify::new(),
         })
     }
@@ -150,7 +153,11 @@ mod tests {
         b.signal();
         waiter.moved(&mut moved).await;
         assert_eq!(moved, [0, 1]);
-        assert!(tokio::time::timeout(Duration::from_millis(5), waiter.moved(&mut moved)).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(5), waiter.moved(&mut moved))
+                .await
+                .is_err()
+        );
     }
 
     #[test]

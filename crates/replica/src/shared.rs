@@ -21,10 +21,20 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(node_id: i32, durability: Durability, syncer: Arc<Syncer>) -> Arc<Self> {
-        Arc::new(Shared { node_id, durability, syncer, active: AtomicBool::new(false), offline: Notify::new() })
+        Arc::new(Shared {
+            node_id,
+            durability,
+            syncer,
+            active: AtomicBool::new(false),
+            offline: Notify::new(),
+        })
     }
 
-    pub(crate) async fn sync_upto(&self, log: &Arc<PartitionLog>, offset: i64) -> Result<(), LogError> {
+    pub(crate) async fn sync_upto(
+        &self,
+        log: &Arc<PartitionLog>,
+        offset: i64,
+    ) -> Result<(), LogError> {
         let (sender, receiver) = oneshot::channel();
         self.syncer.sync_upto(
             log,
@@ -36,7 +46,9 @@ impl Shared {
         );
         match receiver.await {
             Ok(outcome) => outcome.map(|_| ()),
-            Err(_) => Err(LogError::Closed { topic_partition: format!("{}-{}", log.topic(), log.partition()) }),
+            Err(_) => Err(LogError::Closed {
+                topic_partition: format!("{}-{}", log.topic(), log.partition()),
+            }),
         }
     }
 

@@ -7,11 +7,17 @@
 /// The offset of the first batch whose leader epoch is above `published_epoch`, if there is one. `epochs` is the log's own chain, ascending.
 pub(crate) fn epoch_gate(epochs: &[(i32, i64)], published_epoch: i32) -> Option<i64> {
     let first_above = epochs.partition_point(|&(epoch, _)| epoch <= published_epoch);
-    epochs.get(first_above).map(|&(_, start_offset)| start_offset)
+    epochs
+        .get(first_above)
+        .map(|&(_, start_offset)| start_offset)
 }
 
 /// The high watermark that follows from the log ends. `follower_ends` are the log ends of the other in-sync replicas.
-pub(crate) fn high_watermark(leader_end: i64, follower_ends: impl IntoIterator<Item = i64>, gate: Option<i64>) -> i64 {
+pub(crate) fn high_watermark(
+    leader_end: i64,
+    follower_ends: impl IntoIterator<Item = i64>,
+    gate: Option<i64>,
+) -> i64 {
     let replicated = follower_ends.into_iter().fold(leader_end, i64::min);
     gate.map_or(replicated, |gate| gate.min(replicated))
 }

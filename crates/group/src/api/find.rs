@@ -23,35 +23,41 @@ impl GroupCoordinator {
         version: i16,
         resolve: impl Fn(i32) -> Option<(Str, i32)>,
     ) -> FindCoordinatorResponse {
-        let keys = if version >= BATCH_FROM { request.coordinator_keys } else { vec![request.key] };
+        let keys = if version >= BATCH_FROM {
+            request.coordinator_keys
+        } else {
+            vec![request.key]
+        };
         let refusal = match request.key_type {
-            GROUP_KEY => self.runtime.ensure_topic().await.err().map(|error| (error.code(), Some(error.to_string()))),
-            TRANSACTION_KEY => {
-                Some((ErrorCode::COORDINATOR_NOT_AVAILABLE, Some("transactions are not coordinated by this broker yet".to_owned())))
-            }
+            GROUP_KEY => self
+                .runtime
+                .ensure_topic()
+                .await
+                .err()
+                .map(|error| (error.code(), Some(error.to_string()))),
+            TRANSACTION_KEY => Some((
+                ErrorCode::COORDINATOR_NOT_AVAILABLE,
+                Some("transactions are not coordinated by this broker yet".to_owned()),
+            )),
             _ => Some((ErrorCode::INVALID_REQUEST, None)),
         };
-        let found = keys.into_iter().map(|key| {
-            let answer = match &refusal {
-                Some((error, text)) => Err((*error, text.clone())),
-                None => self.coordinator_of(&key, &resolve).map_err(|error| (error, None)),
-            };
-            match answer {
-                Ok((node_id, host, port)) => Coordinator { key, node_id, host, port, error_code: 0, error_message: None, ..Default::default() },
-                Err((error, text)) => Coordinator {
-                    key,
-                    node_id: -1,
-                    host: Str::EMPTY,
-                    port: -1,
-                    error_code: error.0,
-                    error_message: Some(text.map_or_else(|| Str::from_static(error.message()), Str::from)),
-                    ..Default::default()
-                },
-            }
-        });
-        let mut found: Vec<Coordinator> = found.collect();
+        let mut found: Vec<Coordinator> = keys
+            .into_iter()
+            .map(|key| {
+                let answer = match &refusal {
+                    Some((error, text)) => Err((*error, text.clone())),
+                    None => self
+                        .coordinator_of(&key, &resolve)
+                        .map_err(|error| (error, None)),
+                };
+                coordinator(key, answer)
+            })
+            .collect();
         if version >= BATCH_FROM {
-            return FindCoordinatorResponse { coordinators: found, ..Default::default() };
+            return FindCoordinatorResponse {
+                coordinators: found,
+                ..Default::default()
+            };
         }
         let only = found.pop().unwrap_or_default();
         FindCoordinatorResponse {
@@ -64,15 +70,49 @@ impl GroupCoordinator {
         }
     }
 
-    fn coordinator_of(&self, group: &str, resolve: impl Fn(i32) -> Option<(Str, i32)>) -> Result<(i32, Str, i32), ErrorCode> {
+    fn coordinator_of(
+        &self,
+        group: &str,
+        resolve: impl Fn(i32) -> Option<(Str, i32)>,
+    ) -> Result<(i32, Str, i32), ErrorCode> {
         if group.is_empty() {
             return Err(ErrorCode::INVALID_GROUP_ID);
         }
         let image = self.replicas.image();
-        let topic = image.topic(OFFSETS_TOPIC).ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
+        let topic = image
+            .topic(OFFSETS_TOPIC)
+            .ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
         let partition = tarn_coordinator::partition_for_key(group, topic.partition_count());
-        let leader = topic.partition(partition).map_or(-1, |partition| partition.leader);
+        let leader = topic
+            .partition(partition)
+            .map_or(-1, |partition| partition.leader);
         let (host, port) = resolve(leader).ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
         Ok((leader, host, port))
+    }
+}
+
+fn coordinator(
+    key: Str,
+    answer: Result<(i32, Str, i32), (ErrorCode, Option<String>)>,
+) -> Coordinator {
+    match answer {
+        Ok((node_id, host, port)) => Coordinator {
+            key,
+            node_id,
+            host,
+            port,
+            error_code: 0,
+            error_message: None,
+            ..Default::default()
+        },
+        Err((error, text)) => Coordinator {
+            key,
+            node_id: -1,
+            host: Str::EMPTY,
+            port: -1,
+            error_code: error.0,
+            error_message: Some(text.map_or_else(|| Str::from_static(error.message()), Str::from)),
+            ..Default::default()
+        },
     }
 }

@@ -2,7 +2,8 @@
 
 use tarn_metadata::Image;
 use tarn_wire::messages::offset_fetch_response::{
-    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use tarn_wire::messages::{OffsetFetchRequest, OffsetFetchResponse};
 use tarn_wire::{ErrorCode, Str, Uuid};
@@ -36,7 +37,11 @@ struct Answered {
 
 impl GroupCoordinator {
     /// OffsetFetch v1–10.
-    pub async fn offset_fetch(&self, request: OffsetFetchRequest, version: i16) -> OffsetFetchResponse {
+    pub async fn offset_fetch(
+        &self,
+        request: OffsetFetchRequest,
+        version: i16,
+    ) -> OffsetFetchResponse {
         if version < BATCH_FROM {
             return self.fetch_single(request, version).await;
         }
@@ -44,46 +49,78 @@ impl GroupCoordinator {
         let mut groups = Vec::with_capacity(request.groups.len());
         for group in request.groups {
             let asked = group.topics.map(|topics| {
-                let ask = |topic: tarn_wire::messages::offset_fetch_request::OffsetFetchRequestTopics| {
-                    ask(&image, topic.name, topic.topic_id, topic.partition_indexes, version)
-                };
+                let ask =
+                    |topic: tarn_wire::messages::offset_fetch_request::OffsetFetchRequestTopics| {
+                        ask(
+                            &image,
+                            topic.name,
+                            topic.topic_id,
+                            topic.partition_indexes,
+                            version,
+                        )
+                    };
                 topics.into_iter().map(ask).collect()
             });
             groups.push(match self.fetch_offsets(&group.group_id, asked).await {
                 Ok(topics) => OffsetFetchResponseGroup {
                     group_id: group.group_id,
-                    topics: topics.into_iter().filter_map(|topic| batch_topic(&image, topic, version)).collect(),
+                    topics: topics
+                        .into_iter()
+                        .filter_map(|topic| batch_topic(&image, topic, version))
+                        .collect(),
                     ..Default::default()
                 },
-                Err(Refused(error)) => OffsetFetchResponseGroup { group_id: group.group_id, error_code: error.0, ..Default::default() },
+                Err(Refused(error)) => OffsetFetchResponseGroup {
+                    group_id: group.group_id,
+                    error_code: error.0,
+                    ..Default::default()
+                },
             });
         }
-        OffsetFetchResponse { groups, ..Default::default() }
+        OffsetFetchResponse {
+            groups,
+            ..Default::default()
+        }
     }
 
     async fn fetch_single(&self, request: OffsetFetchRequest, version: i16) -> OffsetFetchResponse {
         let asked: Option<Vec<Asked>> = request.topics.map(|topics| {
-            let ask = |topic: tarn_wire::messages::offset_fetch_request::OffsetFetchRequestTopic| Asked {
-                name: topic.name,
-                topic_id: Uuid::ZERO,
-                partitions: topic.partition_indexes,
-                error: ErrorCode::NONE,
-            };
+            let ask =
+                |topic: tarn_wire::messages::offset_fetch_request::OffsetFetchRequestTopic| Asked {
+                    name: topic.name,
+                    topic_id: Uuid::ZERO,
+                    partitions: topic.partition_indexes,
+                    error: ErrorCode::NONE,
+                };
             topics.into_iter().map(ask).collect()
         });
         match self.fetch_offsets(&request.group_id, asked.clone()).await {
-            Ok(topics) => OffsetFetchResponse { topics: topics.into_iter().map(single_topic).collect(), ..Default::default() },
-            // Version 1 has no error above the partitions; a client of it takes "no error" for "no offset".
-            Err(Refused(error)) if version < 2 => OffsetFetchResponse {
-                topics: asked.unwrap_or_default().into_iter().map(|topic| refused_topic(topic, error)).collect(),
+            Ok(topics) => OffsetFetchResponse {
+                topics: topics.into_iter().map(single_topic).collect(),
                 ..Default::default()
             },
-            Err(Refused(error)) => OffsetFetchResponse { error_code: error.0, ..Default::default() },
+            // Version 1 has no error above the partitions; a client of it takes "no error" for "no offset".
+            Err(Refused(error)) if version < 2 => OffsetFetchResponse {
+                topics: asked
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|topic| refused_topic(topic, error))
+                    .collect(),
+                ..Default::default()
+            },
+            Err(Refused(error)) => OffsetFetchResponse {
+                error_code: error.0,
+                ..Default::default()
+            },
         }
     }
 
     /// The offsets asked for, or all of the group.
-    async fn fetch_offsets(&self, group: &Str, asked: Option<Vec<Asked>>) -> Result<Vec<Answered>, Refused> {
+    async fn fetch_offsets(
+        &self,
+        group: &Str,
+        asked: Option<Vec<Asked>>,
+    ) -> Result<Vec<Answered>, Refused> {
         let partition = self.partition_of(group)?;
         let group = group.clone();
         let look = move |shard: &GroupShard, _: i64| {
@@ -92,16 +129,34 @@ impl GroupCoordinator {
                 Some(asked) => asked
                     .into_iter()
                     .map(|topic| {
-                        let find = |index: &i32| (*index, offsets.and_then(|offsets| offsets.get(&topic.name, *index)).cloned());
+                        let find = |index: &i32| {
+                            (
+                                *index,
+                                offsets
+                                    .and_then(|offsets| offsets.get(&topic.name, *index))
+                                    .cloned(),
+                            )
+                        };
                         let partitions = topic.partitions.iter().map(find).collect();
-                        Answered { name: topic.name.clone(), topic_id: topic.topic_id, partitions, error: topic.error }
+                        Answered {
+                            name: topic.name.clone(),
+                            topic_id: topic.topic_id,
+                            partitions,
+                            error: topic.error,
+                        }
                     })
                     .collect(),
                 None => offsets.map_or_else(Vec::new, |offsets| {
-                    let all = |(name, partitions): (&Str, &std::collections::BTreeMap<i32, CommittedOffset>)| Answered {
+                    let all = |(name, partitions): (
+                        &Str,
+                        &std::collections::BTreeMap<i32, CommittedOffset>,
+                    )| Answered {
                         name: name.clone(),
                         topic_id: Uuid::ZERO,
-                        partitions: partitions.iter().map(|(index, offset)| (*index, Some(offset.clone()))).collect(),
+                        partitions: partitions
+                            .iter()
+                            .map(|(index, offset)| (*index, Some(offset.clone())))
+                            .collect(),
                         error: ErrorCode::NONE,
                     };
                     offsets.topics().iter().map(all).collect()
@@ -114,11 +169,26 @@ impl GroupCoordinator {
 
 fn ask(image: &Image, name: Str, topic_id: Uuid, partitions: Vec<i32>, version: i16) -> Asked {
     if version < TOPIC_IDS_FROM {
-        return Asked { name, topic_id: Uuid::ZERO, partitions, error: ErrorCode::NONE };
+        return Asked {
+            name,
+            topic_id: Uuid::ZERO,
+            partitions,
+            error: ErrorCode::NONE,
+        };
     }
     match image.topic_by_id(&topic_id) {
-        Some(topic) => Asked { name: topic.name.clone(), topic_id, partitions, error: ErrorCode::NONE },
-        None => Asked { name: Str::EMPTY, topic_id, partitions, error: ErrorCode::UNKNOWN_TOPIC_ID },
+        Some(topic) => Asked {
+            name: topic.name.clone(),
+            topic_id,
+            partitions,
+            error: ErrorCode::NONE,
+        },
+        None => Asked {
+            name: Str::EMPTY,
+            topic_id,
+            partitions,
+            error: ErrorCode::UNKNOWN_TOPIC_ID,
+        },
     }
 }
 
@@ -161,7 +231,11 @@ fn single_topic(topic: Answered) -> OffsetFetchResponseTopic {
             ..Default::default()
         }
     };
-    OffsetFetchResponseTopic { name: topic.name, partitions: topic.partitions.into_iter().map(partition).collect(), ..Default::default() }
+    OffsetFetchResponseTopic {
+        name: topic.name,
+        partitions: topic.partitions.into_iter().map(partition).collect(),
+        ..Default::default()
+    }
 }
 
 fn refused_topic(topic: Asked, error: ErrorCode) -> OffsetFetchResponseTopic {
@@ -172,10 +246,16 @@ fn refused_topic(topic: Asked, error: ErrorCode) -> OffsetFetchResponseTopic {
         error_code: error.0,
         ..Default::default()
     };
-    OffsetFetchResponseTopic { name: topic.name, partitions: topic.partitions.into_iter().map(partition).collect(), ..Default::default() }
+    OffsetFetchResponseTopic {
+        name: topic.name,
+        partitions: topic.partitions.into_iter().map(partition).collect(),
+        ..Default::default()
+    }
 }
 
 /// Offset, leader epoch and metadata; −1, −1 and nothing where none is committed.
 fn shown(offset: Option<CommittedOffset>) -> (i64, i32, Str) {
-    offset.map_or((-1, -1, Str::EMPTY), |offset| (offset.offset, offset.leader_epoch, offset.metadata))
+    offset.map_or((-1, -1, Str::EMPTY), |offset| {
+        (offset.offset, offset.leader_epoch, offset.metadata)
+    })
 }

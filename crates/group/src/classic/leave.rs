@@ -14,7 +14,12 @@ pub(crate) struct LeaveRequest {
 
 impl ClassicGroup {
     /// LeaveGroup of several members; the codes are in the order of `leaving`.
-    pub(crate) fn leave(&mut self, leaving: &[LeaveRequest], limits: &Limits, now_ms: i64) -> (Vec<ErrorCode>, Vec<Effect>) {
+    pub(crate) fn leave(
+        &mut self,
+        leaving: &[LeaveRequest],
+        limits: &Limits,
+        now_ms: i64,
+    ) -> (Vec<ErrorCode>, Vec<Effect>) {
         let mut effects = Vec::new();
         let mut left = false;
         let codes = leaving
@@ -39,7 +44,10 @@ impl ClassicGroup {
     fn leaver(&self, request: &LeaveRequest) -> Result<Str, ErrorCode> {
         let id = match &request.instance_id {
             Some(instance) => {
-                let current = self.static_members.get(instance).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
+                let current = self
+                    .static_members
+                    .get(instance)
+                    .ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
                 if !request.member_id.is_empty() && request.member_id != *current {
                     return Err(ErrorCode::FENCED_INSTANCE_ID);
                 }
@@ -47,11 +55,20 @@ impl ClassicGroup {
             }
             None => &request.member_id,
         };
-        if self.members.contains_key(id) || self.pending.contains_key(id) { Ok(id.clone()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) }
+        if self.members.contains_key(id) || self.pending.contains_key(id) {
+            Ok(id.clone())
+        } else {
+            Err(ErrorCode::UNKNOWN_MEMBER_ID)
+        }
     }
 
     /// Members (or announced ones) are gone: gather the rest again, or let the join phase that waited for them end.
-    pub(super) fn after_removal(&mut self, limits: &Limits, now_ms: i64, effects: &mut Vec<Effect>) {
+    pub(super) fn after_removal(
+        &mut self,
+        limits: &Limits,
+        now_ms: i64,
+        effects: &mut Vec<Effect>,
+    ) {
         use super::GroupState::{CompletingRebalance, Empty, PreparingRebalance, Stable};
         match self.state {
             Stable | CompletingRebalance => self.rebalance(limits, now_ms, effects),

@@ -35,15 +35,30 @@ impl ClassicGroup {
         }
         if self.state == GroupState::Stable {
             self.touch(&request.member_id, now_ms);
-            let assignment = self.members.get(&request.member_id).map(|member| member.assignment.clone()).unwrap_or_default();
+            let assignment = self
+                .members
+                .get(&request.member_id)
+                .map(|member| member.assignment.clone())
+                .unwrap_or_default();
             let (protocol_type, protocol) = (self.protocol_type.clone(), self.protocol.clone());
-            effects.push(Effect::Sync(token, SyncReply { error: ErrorCode::NONE, protocol_type, protocol, assignment }));
+            effects.push(Effect::Sync(
+                token,
+                SyncReply {
+                    error: ErrorCode::NONE,
+                    protocol_type,
+                    protocol,
+                    assignment,
+                },
+            ));
             return effects;
         }
         if let Some(member) = self.members.get_mut(&request.member_id)
             && let Some(older) = member.awaiting_sync.replace(token)
         {
-            effects.push(Effect::Sync(older, SyncReply::error(ErrorCode::REBALANCE_IN_PROGRESS)));
+            effects.push(Effect::Sync(
+                older,
+                SyncReply::error(ErrorCode::REBALANCE_IN_PROGRESS),
+            ));
         }
         if self.leader.as_ref() == Some(&request.member_id) {
             let mut assignments: BTreeMap<Str, Bytes> = request.assignments.into_iter().collect();
@@ -63,10 +78,16 @@ impl ClassicGroup {
             return Err(ErrorCode::ILLEGAL_GENERATION);
         }
         let differs = |given: &Option<Str>, ours: &Option<Str>| given.is_some() && given != ours;
-        if differs(&request.protocol_type, &self.protocol_type) || differs(&request.protocol, &self.protocol) {
+        if differs(&request.protocol_type, &self.protocol_type)
+            || differs(&request.protocol, &self.protocol)
+        {
             return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
         }
-        let bytes: usize = request.assignments.iter().map(|(id, assignment)| id.len() + assignment.len()).sum();
+        let bytes: usize = request
+            .assignments
+            .iter()
+            .map(|(id, assignment)| id.len() + assignment.len())
+            .sum();
         if bytes > GROUP_BYTES_MAX {
             return Err(ErrorCode::INVALID_REQUEST);
         }
@@ -78,7 +99,13 @@ impl ClassicGroup {
     }
 
     /// Heartbeat.
-    pub(crate) fn heartbeat(&mut self, member_id: &Str, instance_id: Option<&Str>, generation: i32, now_ms: i64) -> ErrorCode {
+    pub(crate) fn heartbeat(
+        &mut self,
+        member_id: &Str,
+        instance_id: Option<&Str>,
+        generation: i32,
+        now_ms: i64,
+    ) -> ErrorCode {
         if let Err(error) = self.check_member(member_id, instance_id) {
             return error;
         }

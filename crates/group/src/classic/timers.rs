@@ -12,7 +12,11 @@ impl ClassicGroup {
         let join = self.join_phase.map(|phase| match phase {
             JoinPhase::Initial { deadline_ms, .. } | JoinPhase::Until(deadline_ms) => deadline_ms,
         });
-        members.chain(pending).chain(join).chain(self.sync_deadline_ms).min()
+        members
+            .chain(pending)
+            .chain(join)
+            .chain(self.sync_deadline_ms)
+            .min()
     }
 
     /// Acts on every deadline that has passed.
@@ -49,7 +53,11 @@ impl ClassicGroup {
 
     fn expire_join_phase(&mut self, limits: &Limits, now_ms: i64, effects: &mut Vec<Effect>) {
         match self.join_phase {
-            Some(JoinPhase::Initial { deadline_ms, remaining_ms, member_added }) if deadline_ms <= now_ms => {
+            Some(JoinPhase::Initial {
+                deadline_ms,
+                remaining_ms,
+                member_added,
+            }) if deadline_ms <= now_ms => {
                 if member_added && remaining_ms > 0 {
                     let delay_ms = i64::from(limits.initial_rebalance_delay_ms).min(remaining_ms);
                     self.join_phase = Some(JoinPhase::Initial {
@@ -61,7 +69,9 @@ impl ClassicGroup {
                     self.complete_join(now_ms, effects);
                 }
             }
-            Some(JoinPhase::Until(deadline_ms)) if deadline_ms <= now_ms => self.complete_join(now_ms, effects),
+            Some(JoinPhase::Until(deadline_ms)) if deadline_ms <= now_ms => {
+                self.complete_join(now_ms, effects)
+            }
             _ => {}
         }
     }
