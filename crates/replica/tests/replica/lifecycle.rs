@@ -13,10 +13,16 @@ async fn partitions_are_found_by_name_and_id_and_idle_ones_cost_no_files() {
     world.apply(&topic_records("t", 3)).await;
     let partition = world.replicas.partition_by_id(&id("t"), 2).expect("open");
     assert_eq!((&**partition.topic(), partition.index()), ("t", 2));
-    assert!(!world.dir.path().join("t-2").exists(), "nothing on disk before the first append");
+    assert!(
+        !world.dir.path().join("t-2").exists(),
+        "nothing on disk before the first append"
+    );
     produce(&partition, batch(1));
     assert!(world.dir.path().join("t-2").exists());
-    let unknown = world.replicas.partition_by_id(&id("other"), 0).expect_err("unknown");
+    let unknown = world
+        .replicas
+        .partition_by_id(&id("other"), 0)
+        .expect_err("unknown");
     assert_eq!(unknown.code(), ErrorCode::UNKNOWN_TOPIC_ID);
 }
 

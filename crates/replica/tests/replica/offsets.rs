@@ -10,7 +10,9 @@ use tarn_wire::ErrorCode;
 use crate::world::{NOW, World, batch, fetch_now, produce};
 
 fn list(partition: &Partition, timestamp: i64) -> ListedOffset {
-    partition.list_offset(timestamp, Isolation::ReadUncommitted, -1).expect("lists")
+    partition
+        .list_offset(timestamp, Isolation::ReadUncommitted, -1)
+        .expect("lists")
 }
 
 #[tokio::test]
@@ -22,11 +24,17 @@ async fn offsets_are_listed_by_time_and_by_the_special_values() {
     assert_eq!(list(&partition, EARLIEST_TIMESTAMP).offset, 2);
     assert_eq!(list(&partition, EARLIEST_LOCAL_TIMESTAMP).offset, 2);
     assert_eq!(list(&partition, LATEST_TIMESTAMP).offset, 5);
-    assert_eq!(list(&partition, LATEST_TIERED_TIMESTAMP), ListedOffset::NONE);
+    assert_eq!(
+        list(&partition, LATEST_TIERED_TIMESTAMP),
+        ListedOffset::NONE
+    );
     let newest = list(&partition, MAX_TIMESTAMP);
     assert_eq!((newest.offset, newest.timestamp), (4, NOW + 4));
     let found = list(&partition, NOW + 3);
-    assert_eq!((found.offset, found.timestamp, found.leader_epoch), (3, NOW + 3, 0));
+    assert_eq!(
+        (found.offset, found.timestamp, found.leader_epoch),
+        (3, NOW + 3, 0)
+    );
     assert_eq!(list(&partition, NOW + 100), ListedOffset::NONE);
 }
 
@@ -38,10 +46,16 @@ async fn the_end_is_the_high_watermark_or_the_stable_offset_by_isolation() {
     let mut builder = BatchBuilder::new().producer(5, 0, 0).transactional();
     builder.add(NOW + 50, None, Some(b"open"), &[]);
     produce(&partition, builder.build().expect("builds"));
-    let end = |isolation| partition.list_offset(LATEST_TIMESTAMP, isolation, -1).expect("lists");
+    let end = |isolation| {
+        partition
+            .list_offset(LATEST_TIMESTAMP, isolation, -1)
+            .expect("lists")
+    };
     assert_eq!(end(Isolation::ReadUncommitted).offset, 3);
     assert_eq!(end(Isolation::ReadCommitted).offset, 2);
-    let open = partition.list_offset(NOW + 50, Isolation::ReadCommitted, -1).expect("lists");
+    let open = partition
+        .list_offset(NOW + 50, Isolation::ReadCommitted, -1)
+        .expect("lists");
     assert_eq!(open, ListedOffset::NONE);
     assert_eq!(partition.producers().expect("lists").len(), 1);
 }
@@ -52,7 +66,10 @@ async fn delete_records_moves_the_log_start_within_its_bounds() {
     let partition = world.topic("t").await;
     produce(&partition, batch(5));
     assert_eq!(partition.delete_records(3).expect("deletes"), 3);
-    assert_eq!(fetch_now(&partition, 2).await.error, ErrorCode::OFFSET_OUT_OF_RANGE);
+    assert_eq!(
+        fetch_now(&partition, 2).await.error,
+        ErrorCode::OFFSET_OUT_OF_RANGE
+    );
     assert_eq!(partition.delete_records(1).expect("stays"), 3);
     for offset in [6, -2] {
         let error = partition.delete_records(offset).expect_err("out of range");
@@ -72,7 +89,10 @@ async fn delete_records_is_refused_on_compacted_topics_and_on_mirrors() {
     world.configure("t", "cleanup.policy", "delete").await;
     world.join_mirror("t", false, 10).await;
     let error = partition.delete_records(1).expect_err("a mirror");
-    assert_eq!(error.to_string(), "topic t is a read-only mirror of m (UNKNOWN)");
+    assert_eq!(
+        error.to_string(),
+        "topic t is a read-only mirror of m (UNKNOWN)"
+    );
 }
 
 #[tokio::test]
@@ -83,7 +103,9 @@ async fn epochs_end_where_the_next_one_starts() {
     world.bump("t", 3).await;
     produce(&partition, batch(2));
     let end = |epoch| {
-        let end = partition.offset_for_leader_epoch(epoch, -1).expect("answers");
+        let end = partition
+            .offset_for_leader_epoch(epoch, -1)
+            .expect("answers");
         end.map(|end| (end.epoch, end.end_offset))
     };
     assert_eq!(end(0), Some((0, 4)));

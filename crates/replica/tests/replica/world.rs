@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tarn_metadata::{Image, Record, ResourceType};
-use tarn_records::BatchBuilder;
+use tarn_records::{BatchBuilder, EndTxnMarker, end_transaction_marker};
 use tarn_replica::{
     AppendSource, Durability, FetchData, FetchParams, FetchRead, Isolation, Partition,
     ReplicaConfig, ReplicaManager,
@@ -35,26 +35,24 @@ impl World {
     pub(crate) async fn with(durability: Durability) -> World {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let replicas = start(dir.path(), durability, Image::default()).await;
-        World { dir, replicas, image: Image::default() }
+        World {
+            dir,
+            replicas,
+            image: Image::default(),
+        }
     }
 
     /// Stops the broker and starts it again over the same directory.
     pub(crate) async fn restart(&mut self, clean: bool) {
         if clean {
             self.replicas.shutdown(7).await.expect("closes cleanly");
+        } else {
+            self.replicas.halt().await;
         }
-        let path = self.dir.path().to_owned();
-        let image = self.image.clone();
-        // The old one has to let go of the directory lock first.
-        let old = std::mem::replace(&mut self.replicas, {
-            let empty = tempfile::tempdir().expect("a temporary directory");
-            start(empty.path(), Durability::PageCache, Image::default()).await
-        });
-        if !clean {
-            old.abandon();
-        }
-        drop(old);
-        self.replicas = start(&path, Durability::PageCache, image).await;
+        // The old one has to let go of the directory lock before the new one takes it.
+        let elsewhere = tempfile::tempdir().expect("a temporary directory");
+        self.replicas = start(elsewhere.path(), Durability::PageCache, Image::default()).await;
+        self.replicas = start(self.dir.path(), Durability::PageCache, self.image.clone()).await;
     }
 
     pub(crate) async fn apply(&mut self, records: &[Record]) {
@@ -72,13 +70,20 @@ impl World {
     }
 
     pub(crate) fn partition(&self, name: &str) -> Arc<Partition> {
-        self.replicas.partition(name, 0).expect("the partition is open")
+        self.replicas
+            .partition(name, 0)
+            .expect("the partition is open")
     }
 
     /// Lifts the leader epoch of partition 0.
     pub(crate) async fn bump(&mut self, name: &str, leader_epoch: i32) {
         let id = id(name);
-        let partition_epoch = self.image.partition(name, 0).expect("exists").partition_epoch + 1;
+        let partition_epoch = self
+            .image
+            .partition(name, 0)
+            .expect("exists")
+            .partition_epoch
+            + 1;
         let record = PartitionEpochRecord {
             topic_id: id,
             partition_id: 0,
@@ -111,22 +116,32 @@ impl World {
     }
 
     pub(crate) async fn join_mirror(&mut self, name: &str, stopped: bool, change_offset: i64) {
-        self.apply(&[membership(name, stopped, change_offset)]).await;
+        self.apply(&[membership(name, stopped, change_offset)])
+            .await;
     }
 
     pub(crate) async fn remove(&mut self, name: &str) {
-        let record = RemoveTopicRecord { topic_id: id(name), ..Default::default() };
+        let record = RemoveTopicRecord {
+            topic_id: id(name),
+            ..Default::default()
+        };
         self.apply(&[Record::RemoveTopic(record)]).await;
     }
 }
 
-async fn start(path: &std::path::Path, durability: Durability, image: Image) -> Arc<ReplicaManager> {
+async fn start(
+    path: &std::path::Path,
+    durability: Durability,
+    image: Image,
+) -> Arc<ReplicaManager> {
     let config = ReplicaConfig {
         durability,
         sync_threads: 1,
         ..ReplicaConfig::new(NODE, vec![path.to_owned()])
     };
-    ReplicaManager::start(config, Arc::new(image)).await.expect("starts")
+    ReplicaManager::start(config, Arc::new(image))
+        .await
+        .expect("starts")
 }
 
 /// A stable id for a name.
@@ -139,7 +154,11 @@ pub(crate) fn id(name: &str) -> Uuid {
 }
 
 pub(crate) fn topic_records(name: &str, partitions: i32) -> Vec<Record> {
-    let topic = TopicRecord { name: Str::from(name), topic_id: id(name), ..Default::default() };
+    let topic = TopicRecord {
+        name: Str::from(name),
+        topic_id: id(name),
+        ..Default::default()
+    };
     let mut records = vec![Record::Topic(topic)];
     for partition_id in 0..partitions {
         records.push(Record::Partition(PartitionRecord {
@@ -148,6 +167,8 @@ pub(crate) fn topic_records(name: &str, partitions: i32) -> Vec<Record> {
             replicas: vec![NODE],
             isr: vec![NODE],
             leader: NODE,
+            leader_epoch: 0,
+            partition_epoch: 0,
             ..Default::default()
         }));
     }
@@ -182,15 +203,29 @@ pub(crate) fn sized(count: usize, bytes: usize) -> Vec<u8> {
 
 /// A batch as it comes from a source: with its offset and epoch.
 pub(crate) fn source_batch(base_offset: i64, epoch: i32, count: usize) -> Vec<u8> {
-    let mut builder = BatchBuilder::new().base_offset(base_offset).leader_epoch(epoch);
+    let mut builder = BatchBuilder::new()
+        .base_offset(base_offset)
+        .leader_epoch(epoch);
     for index in 0..count {
         builder.add(NOW + index as i64, None, Some(b"mirrored"), &[]);
     }
     builder.build().expect("builds")
 }
 
+/// The ABORT marker of a producer.
+pub(crate) fn abort_marker(producer_id: i64) -> Vec<u8> {
+    let marker = EndTxnMarker {
+        committed: false,
+        coordinator_epoch: 0,
+    };
+    end_transaction_marker(marker, producer_id, 0, NOW).expect("builds")
+}
+
 pub(crate) fn produce(partition: &Partition, mut bytes: Vec<u8>) -> i64 {
-    partition.append(&mut bytes, AppendSource::Client, NOW).expect("appends").first_offset
+    partition
+        .append(&mut bytes, AppendSource::Client, NOW)
+        .expect("appends")
+        .first_offset
 }
 
 /// Appends batches of a source.
@@ -233,7 +268,10 @@ pub(crate) fn bytes_of(data: &FetchData) -> Bytes {
         Records::Bytes(bytes) => bytes.clone(),
         Records::File(range) => {
             let mut bytes = vec![0; range.len as usize];
-            range.file.read_exact_at(&mut bytes, range.offset).expect("reads");
+            range
+                .file
+                .read_exact_at(&mut bytes, range.offset)
+                .expect("reads");
             Bytes::from(bytes)
         }
         Records::Segments(_) => panic!("one range is enough"),
