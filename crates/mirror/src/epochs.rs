@@ -51,12 +51,22 @@ impl EpochBumper {
         self.wake.notify_one();
     }
 
+    /// Resolves with the epoch in force once this broker's partition carries at least `epoch`. Asks for [`EPOCH_LEAD`] more.
+    pub async fn raise_to(&self, topic_id: Uuid, partition: i32, epoch: i32) -> Result<i32, String> {
+        self.raise(topic_id, partition, epoch.saturating_sub(1), EPOCH_LEAD - 1).await
+    }
+
     /// Resolves with the epoch in force once this broker's partition carries an epoch above `min_epoch`.
     pub async fn raise_above(&self, topic_id: Uuid, partition: i32, min_epoch: i32) -> Result<i32, String> {
+        self.raise(topic_id, partition, min_epoch, 0).await
+    }
+
+    async fn raise(&self, topic_id: Uuid, partition: i32, min_epoch: i32, lead: i32) -> Result<i32, String> {
         if min_epoch >= LEADER_EPOCH_MAX {
             return Err(format!("leader epoch {min_epoch} is too high to be exceeded, at most {LEADER_EPOCH_MAX} is possible"));
         }
         let deadline = tokio::time::Instant::now() + Duration::from_millis(WAIT_MS_MAX);
+        let ask = min_epoch.saturating_add(lead).min(LEADER_EPOCH_MAX - 1);
         let mut asked = false;
         loop {
             let found = self.replicas.partition_by_id(&topic_id, partition).map_err(|e| e.to_string())?;
@@ -65,7 +75,7 @@ impl EpochBumper {
                 return Ok(current);
             }
             if !asked {
-                self.request(topic_id, partition, min_epoch);
+                self.request(topic_id, partition, ask);
                 asked = true;
             }
             if tokio::time::Instant::now() >= deadline {

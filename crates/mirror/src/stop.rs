@@ -22,6 +22,8 @@ pub struct StopRequest {
     pub change_offset: i64,
     /// The source's cluster id, "" if it was never learned.
     pub source_cluster_id: Str,
+    /// The stored last mirror epoch. A reset record at or below it came from the source (which was itself failed over once) and is not ours.
+    pub last_mirror_epoch: Option<i32>,
 }
 
 /// Runs the sequence. An error text means: not finished, run it again.
@@ -31,14 +33,15 @@ pub async fn run(partition: &Arc<Partition>, bumper: &EpochBumper, request: &Sto
         state: Str::from(MirrorState::Stopping.name()),
     };
     partition.set_mirror_guard(request.change_offset, guard).map_err(|e| e.to_string())?;
+    let done = reset_is_last(partition, request.last_mirror_epoch)?;
     if let Some(latest) = partition.log().latest_epoch()
         && partition.leader_epoch() <= latest
-        && !reset_is_last(partition)?
+        && !done
     {
         bumper.raise_above(partition.topic_id(), partition.index(), latest).await?;
     }
     abort_open_transactions(partition, now_ms())?;
-    if !reset_is_last(partition)? {
+    if !reset_is_last(partition, request.last_mirror_epoch)? {
         let mut reset = mirror_pid_reset(&request.source_cluster_id, now_ms()).map_err(|e| e.to_string())?;
         partition.append(&mut reset, AppendSource::MirrorStop, now_ms()).map_err(|e| e.to_string())?;
     }
@@ -58,8 +61,8 @@ fn abort_open_transactions(partition: &Partition, now_ms: i64) -> Result<(), Str
     if left == 0 { Ok(()) } else { Err(format!("{left} transactions are still open")) }
 }
 
-/// Whether the last batch of the log is a producer reset. It is written last, so then everything before it was done too.
-fn reset_is_last(partition: &Partition) -> Result<bool, String> {
+/// Whether the last batch of the log is our producer reset. It is written last, so then everything before it was done too.
+fn reset_is_last(partition: &Partition, last_mirror_epoch: Option<i32>) -> Result<bool, String> {
     let log = partition.log();
     let end = log.log_end_offset();
     if end <= log.log_start_offset() {
@@ -69,7 +72,8 @@ fn reset_is_last(partition: &Partition) -> Result<bool, String> {
     let Some(slice) = log.read(end - 1, 1, end, true).map_err(text)? else { return Ok(false) };
     let bytes = slice.read().map_err(text)?;
     let Some(Ok(batch)) = batches(&bytes).next() else { return Ok(false) };
-    if !batch.header().is_control() {
+    let mirrored = last_mirror_epoch.is_some_and(|lme| batch.header.leader_epoch <= lme);
+    if mirrored || !batch.header.is_control() {
         return Ok(false);
     }
     let mut records = batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT).map_err(|e| e.to_string())?;
