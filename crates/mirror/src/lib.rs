@@ -30,6 +30,7 @@ pub mod config;
 pub mod dialect;
 pub mod epochs;
 pub mod lifecycle;
+pub mod local;
 pub mod metadata;
 pub mod placement;
 pub mod refresh;

@@ -19,6 +19,9 @@ const STORE_BACKOFF_MS_MAX: i64 = 5_000;
 /// Pause before a preparation that could not be decided, or a stop step that failed, is tried again.
 const AGAIN_MS: i64 = 1_000;
 
+/// How often it is made sure that a fetcher runs.
+const ENSURE_MS: i64 = 500;
+
 /// What a running job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobKind {
@@ -231,7 +234,10 @@ impl Cell {
         }
         match self.action {
             Action::Nothing => None,
-            Action::Fetch => Some(Work::Fetch(self.assignment())),
+            Action::Fetch => {
+                self.due_ms = at.ms + ENSURE_MS;
+                Some(Work::Fetch(self.assignment()))
+            }
             Action::Prepare(reason) => Some(Work::Job(JobKind::Prepare(reason))),
             Action::StopFetching => Some(Work::Job(JobKind::StopFetching)),
             Action::Stop => Some(Work::Job(JobKind::Stop)),
@@ -345,11 +351,15 @@ impl Cell {
         }
     }
 
-    /// Something was copied (or answered) since the last failure: its record is cleared.
+    /// A past failure is still on record although it mirrors again.
+    pub(crate) fn remembers_failure(&self) -> bool {
+        let idle = self.write.is_none() && self.job.is_none();
+        idle && self.now.state == MirrorState::Mirroring && (self.now.retry_attempt != 0 || self.now.error.is_some())
+    }
+
+    /// The source answered a fetch at this time: a failure before it is cleared from the record.
     pub(crate) fn succeeded(&mut self, last_fetch_ms: Option<i64>) {
-        let stale = self.now.retry_attempt != 0 || self.now.error.is_some();
-        let fresh = last_fetch_ms.is_some_and(|ms| ms > self.now.changed_at_ms);
-        if stale && fresh && self.now.state == MirrorState::Mirroring && self.write.is_none() && self.job.is_none() {
+        if self.remembers_failure() && last_fetch_ms.is_some_and(|ms| ms > self.now.changed_at_ms) {
             let record = PartitionRecord { retry_attempt: 0, error: None, ..self.now.clone() };
             self.write = Some(PendingWrite { record, action: Action::Fetch, before: self.now.clone(), complete: true });
         }

@@ -69,7 +69,7 @@ impl LifeCycle {
         let mut pass = Pass::default();
         let mut cells = self.cells.lock();
         for (place, cell) in cells.iter_mut() {
-            if cell.now.state == MirrorState::Mirroring {
+            if cell.remembers_failure() {
                 cell.succeeded(self.tools.data.progress(&cell.partition).and_then(|p| p.last_fetch_ms));
             }
             let work = cell.due(at);
