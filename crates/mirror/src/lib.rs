@@ -27,6 +27,7 @@ pub mod source;
 
 pub mod commands;
 pub mod config;
+pub mod describe;
 pub mod dialect;
 pub mod epochs;
 pub mod lifecycle;
