@@ -73,7 +73,9 @@ pub fn list(image: &Image, tools: &Tools) -> Vec<ListedMirror> {
         .mirrors()
         .map(|(name, _)| {
             let config = MirrorConfig::of(image, name, &tools.settings);
-            let active = image.members_of(name).filter(|(_, m)| m.desired != DesiredState::Stopped);
+            let active = image
+                .members_of(name)
+                .filter(|(_, m)| m.desired != DesiredState::Stopped);
             ListedMirror {
                 name: name.clone(),
                 bootstrap: Str::from(config.get(BOOTSTRAP_SERVERS).unwrap_or_default()),
@@ -87,7 +89,6 @@ pub fn list(image: &Image, tools: &Tools) -> Vec<ListedMirror> {
 /// What one describe looks at.
 struct View<'a> {
     tools: &'a Tools,
-    image: &'a Image,
     status: MirrorStatus,
     reachability: Reachability,
     shown: BTreeMap<(Uuid, i32), Shown>,
@@ -95,14 +96,23 @@ struct View<'a> {
 }
 
 /// The topics of a mirror with their partitions led here.
-pub async fn topics(tools: &Tools, life: &LifeCycle, refresher: &Refresher, mirror: &Str) -> Vec<DescribedTopic> {
+pub async fn topics(
+    tools: &Tools,
+    life: &LifeCycle,
+    refresher: &Refresher,
+    mirror: &Str,
+) -> Vec<DescribedTopic> {
     let image = tools.metadata.image();
-    let shown = life.shown(mirror).into_iter().map(|s| ((s.partition.topic_id, s.partition.partition), s));
+    let shown = life
+        .shown(mirror)
+        .into_iter()
+        .map(|s| ((s.partition.topic_id, s.partition.partition), s));
     let view = View {
         tools,
-        image: &image,
         status: refresher.status(mirror),
-        reachability: refresher.source(mirror).map_or(Reachability::Untried, |s| s.reachability()),
+        reachability: refresher
+            .source(mirror)
+            .map_or(Reachability::Untried, |s| s.reachability()),
         shown: shown.collect(),
         now_ms: (tools.clock)(),
     };
@@ -113,7 +123,10 @@ pub async fn topics(tools: &Tools, life: &LifeCycle, refresher: &Refresher, mirr
             Some(topic) => view.active(member, topic),
             None => view.wanted(name, member),
         };
-        topics.push(DescribedTopic { name: name.clone(), partitions });
+        topics.push(DescribedTopic {
+            name: name.clone(),
+            partitions,
+        });
     }
     topics
 }
@@ -148,7 +161,11 @@ impl View<'_> {
     /// Failed over, and marked so in the metadata.
     async fn stopped(&self, member: &Membership, topic: &TopicImage) -> Vec<DescribedPartition> {
         let led: Vec<i32> = self.led(topic).collect();
-        let key = |p: &i32| StateKey { mirror: member.mirror.clone(), topic_id: topic.id, partition: *p };
+        let key = |p: &i32| StateKey {
+            mirror: member.mirror.clone(),
+            topic_id: topic.id,
+            partition: *p,
+        };
         let stored = self.tools.store.read(led.iter().map(key).collect()).await;
         let me = self.tools.settings.broker_id;
         led.iter()
@@ -156,8 +173,11 @@ impl View<'_> {
             .map(|(p, stored)| {
                 let mut shown = self.blank(*p, member.desired, me);
                 shown.state = MirrorState::Stopped;
-                shown.last_mirror_epoch =
-                    stored.ok().flatten().and_then(|e| e.record.last_mirror_epoch).unwrap_or(-1);
+                shown.last_mirror_epoch = stored
+                    .ok()
+                    .flatten()
+                    .and_then(|e| e.record.last_mirror_epoch)
+                    .unwrap_or(-1);
                 self.local(&mut shown, topic.id, *p);
                 shown
             })
@@ -190,7 +210,9 @@ impl View<'_> {
                 if shown.error.is_none() && member.desired == DesiredState::Mirroring {
                     shown.error = self.hindrance(&topic.name, cell, &progress);
                 } else if shown.error.is_none() {
-                    shown.error = cell.and_then(|c| c.delay.as_ref()).map(|(text, _)| text.clone());
+                    shown.error = cell
+                        .and_then(|c| c.delay.as_ref())
+                        .map(|(text, _)| text.clone());
                 }
                 shown
             })
@@ -199,12 +221,17 @@ impl View<'_> {
 
     /// Local offsets; also whether a batch waits for the epoch.
     fn local(&self, shown: &mut DescribedPartition, topic_id: Uuid, partition: i32) {
-        let Ok(found) = self.tools.replicas.partition_by_id(&topic_id, partition) else { return };
+        let Ok(found) = self.tools.replicas.partition_by_id(&topic_id, partition) else {
+            return;
+        };
         shown.durable_offset = found.log().recovery_point();
         if shown.state == MirrorState::Stopped {
             shown.destination_offset = found.high_watermark();
         }
-        let behind = found.log().latest_epoch().is_some_and(|latest| latest > found.leader_epoch());
+        let behind = found
+            .log()
+            .latest_epoch()
+            .is_some_and(|latest| latest > found.leader_epoch());
         if shown.state == MirrorState::Mirroring && behind {
             shown.state = MirrorState::EpochFencing;
         }
@@ -235,14 +262,23 @@ impl View<'_> {
     }
 
     /// Why a partition that is not FAILED does not go on as wished.
-    fn hindrance(&self, topic: &Str, cell: Option<&Shown>, progress: &FetchProgress) -> Option<String> {
+    fn hindrance(
+        &self,
+        topic: &Str,
+        cell: Option<&Shown>,
+        progress: &FetchProgress,
+    ) -> Option<String> {
         if let Reachability::Unreachable { reason, .. } = &self.reachability {
             return Some(format!("source unreachable: {reason}"));
         }
         if let Some((text, _)) = cell.and_then(|c| c.delay.as_ref()) {
             return Some(text.clone());
         }
-        progress.error.as_ref().map(|e| e.to_string()).or_else(|| self.status.topic_errors.get(topic).cloned())
+        progress
+            .error
+            .as_ref()
+            .map(|e| e.to_string())
+            .or_else(|| self.status.topic_errors.get(topic).cloned())
     }
 
     /// A member that does not exist here yet.
@@ -250,12 +286,18 @@ impl View<'_> {
         let status = self.status.wanted.get(topic).cloned().unwrap_or_default();
         let refused = status.partitions.is_some() && status.error.is_some();
         let error = status.error.or_else(|| match &self.reachability {
-            Reachability::Unreachable { reason, .. } => Some(format!("source unreachable: {reason}")),
+            Reachability::Unreachable { reason, .. } => {
+                Some(format!("source unreachable: {reason}"))
+            }
             _ => None,
         });
         (0..status.partitions.unwrap_or(1).max(1))
             .map(|p| DescribedPartition {
-                state: if refused { MirrorState::Failed } else { MirrorState::Unknown },
+                state: if refused {
+                    MirrorState::Failed
+                } else {
+                    MirrorState::Unknown
+                },
                 error: error.clone(),
                 ..self.blank(p, member.desired, -1)
             })

@@ -39,7 +39,12 @@ pub struct EpochBumper {
 impl EpochBumper {
     /// A bumper; [`EpochBumper::run`] must be spawned.
     pub fn new(metadata: Arc<dyn Metadata>, replicas: Arc<ReplicaManager>) -> Arc<EpochBumper> {
-        Arc::new(EpochBumper { metadata, replicas, wanted: Mutex::default(), wake: Notify::new() })
+        Arc::new(EpochBumper {
+            metadata,
+            replicas,
+            wanted: Mutex::default(),
+            wake: Notify::new(),
+        })
     }
 
     /// Asks that the partition's epoch exceed `min_epoch`, without waiting.
@@ -52,24 +57,46 @@ impl EpochBumper {
     }
 
     /// Resolves with the epoch in force once this broker's partition carries at least `epoch`. Asks for [`EPOCH_LEAD`] more.
-    pub async fn raise_to(&self, topic_id: Uuid, partition: i32, epoch: i32) -> Result<i32, String> {
-        self.raise(topic_id, partition, epoch.saturating_sub(1), EPOCH_LEAD - 1).await
+    pub async fn raise_to(
+        &self,
+        topic_id: Uuid,
+        partition: i32,
+        epoch: i32,
+    ) -> Result<i32, String> {
+        self.raise(topic_id, partition, epoch.saturating_sub(1), EPOCH_LEAD - 1)
+            .await
     }
 
     /// Resolves with the epoch in force once this broker's partition carries an epoch above `min_epoch`.
-    pub async fn raise_above(&self, topic_id: Uuid, partition: i32, min_epoch: i32) -> Result<i32, String> {
+    pub async fn raise_above(
+        &self,
+        topic_id: Uuid,
+        partition: i32,
+        min_epoch: i32,
+    ) -> Result<i32, String> {
         self.raise(topic_id, partition, min_epoch, 0).await
     }
 
-    async fn raise(&self, topic_id: Uuid, partition: i32, min_epoch: i32, lead: i32) -> Result<i32, String> {
+    async fn raise(
+        &self,
+        topic_id: Uuid,
+        partition: i32,
+        min_epoch: i32,
+        lead: i32,
+    ) -> Result<i32, String> {
         if min_epoch >= LEADER_EPOCH_MAX {
-            return Err(format!("leader epoch {min_epoch} is too high to be exceeded, at most {LEADER_EPOCH_MAX} is possible"));
+            return Err(format!(
+                "leader epoch {min_epoch} is too high to be exceeded, at most {LEADER_EPOCH_MAX} is possible"
+            ));
         }
         let deadline = tokio::time::Instant::now() + Duration::from_millis(WAIT_MS_MAX);
         let ask = min_epoch.saturating_add(lead).min(LEADER_EPOCH_MAX - 1);
         let mut asked = false;
         loop {
-            let found = self.replicas.partition_by_id(&topic_id, partition).map_err(|e| e.to_string())?;
+            let found = self
+                .replicas
+                .partition_by_id(&topic_id, partition)
+                .map_err(|e| e.to_string())?;
             let current = found.leader_epoch();
             if current > min_epoch {
                 return Ok(current);
@@ -79,7 +106,9 @@ impl EpochBumper {
                 asked = true;
             }
             if tokio::time::Instant::now() >= deadline {
-                return Err(format!("the leader epoch did not rise above {min_epoch} in {WAIT_MS_MAX} ms"));
+                return Err(format!(
+                    "the leader epoch did not rise above {min_epoch} in {WAIT_MS_MAX} ms"
+                ));
             }
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
         }
@@ -92,17 +121,29 @@ impl EpochBumper {
                 () = cancel.cancelled() => return,
                 () = self.wake.notified() => {}
             }
-            let batch: Vec<(Uuid, i32, i32)> =
-                self.wanted.lock().drain().map(|((topic, partition), min)| (topic, partition, min)).collect();
+            let batch: Vec<(Uuid, i32, i32)> = self
+                .wanted
+                .lock()
+                .drain()
+                .map(|((topic, partition), min)| (topic, partition, min))
+                .collect();
             if batch.is_empty() {
                 continue;
             }
             debug!(partitions = batch.len(), "raising leader epochs");
             let wanted = batch.clone();
-            let decide = move |image: &tarn_metadata::Image, _: &mut dyn crate::commands::Planner| {
-                Ok(Decision { records: bump_epochs(image, &wanted), topics: Vec::new() })
+            let decide = move |image: &tarn_metadata::Image,
+                               _: &mut dyn crate::commands::Planner| {
+                Ok(Decision {
+                    records: bump_epochs(image, &wanted),
+                    topics: Vec::new(),
+                })
             };
-            if let Err(error) = self.metadata.decide("raise mirror epochs", Box::new(decide)).await {
+            if let Err(error) = self
+                .metadata
+                .decide("raise mirror epochs", Box::new(decide))
+                .await
+            {
                 warn!(%error, "leader epochs could not be raised, trying again");
                 for (topic, partition, min) in batch {
                     self.request(topic, partition, min);

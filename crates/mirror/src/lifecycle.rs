@@ -109,7 +109,8 @@ impl LifeCycle {
     /// Starts the keeper and the bumper.
     pub fn start(self: &Arc<Self>) {
         self.tasks.spawn(self.clone().keep());
-        self.tasks.spawn(self.tools.bumper.clone().run(self.cancel.clone()));
+        self.tasks
+            .spawn(self.tools.bumper.clone().run(self.cancel.clone()));
     }
 
     /// Whom to tell that a refresh is wanted.
@@ -125,7 +126,11 @@ impl LifeCycle {
     }
 
     fn at(&self) -> Now {
-        Now { ms: (self.tools.clock)(), policy: self.tools.settings.retry, random: random_unit() }
+        Now {
+            ms: (self.tools.clock)(),
+            policy: self.tools.settings.retry,
+            random: random_unit(),
+        }
     }
 
     fn next_generation(&self) -> u64 {
@@ -140,16 +145,27 @@ impl LifeCycle {
         {
             let mut cells = self.cells.lock();
             let mut led = BTreeMap::new();
-            for (name, member) in image.memberships().iter().filter(|(_, m)| !m.stopped && !m.is_wanted()) {
-                let Some(topic) = image.topic_by_id(&member.topic_id) else { continue };
+            for (name, member) in image
+                .memberships()
+                .iter()
+                .filter(|(_, m)| !m.stopped && !m.is_wanted())
+            {
+                let Some(topic) = image.topic_by_id(&member.topic_id) else {
+                    continue;
+                };
                 for (index, partition) in topic.partitions.iter().enumerate() {
                     if partition.leader == me {
-                        led.insert((topic.id, index as i32), (name.clone(), member.clone(), partition.leader_epoch));
+                        led.insert(
+                            (topic.id, index as i32),
+                            (name.clone(), member.clone(), partition.leader_epoch),
+                        );
                     }
                 }
             }
             cells.retain(|key, cell| {
-                let stays = led.get(key).is_some_and(|(_, m, _)| m.mirror == cell.partition.mirror);
+                let stays = led
+                    .get(key)
+                    .is_some_and(|(_, m, _)| m.mirror == cell.partition.mirror);
                 if !stays {
                     cell.abandon();
                     gone.push(cell.partition.clone());
@@ -159,9 +175,19 @@ impl LifeCycle {
             for ((topic_id, index), (topic, member, leader_epoch)) in led {
                 let source_id = Some(member.source_topic_id).filter(|id| !id.is_zero());
                 let cell = cells.entry((topic_id, index)).or_insert_with(|| {
-                    let partition =
-                        MirrorPartition { mirror: member.mirror.clone(), topic, topic_id, partition: index };
-                    Cell::new(partition, leader_epoch, member.desired, member.change_offset, source_id)
+                    let partition = MirrorPartition {
+                        mirror: member.mirror.clone(),
+                        topic,
+                        topic_id,
+                        partition: index,
+                    };
+                    Cell::new(
+                        partition,
+                        leader_epoch,
+                        member.desired,
+                        member.change_offset,
+                        source_id,
+                    )
                 });
                 cell.leader_epoch = leader_epoch;
                 cell.source_topic_id = source_id;
@@ -179,7 +205,11 @@ impl LifeCycle {
         for partition in gone {
             self.tools.data.remove_partition(&partition).await;
             // It may have come back meanwhile, then the new cell adds it again.
-            if !self.cells.lock().contains_key(&(partition.topic_id, partition.partition)) {
+            if !self
+                .cells
+                .lock()
+                .contains_key(&(partition.topic_id, partition.partition))
+            {
                 self.tools.data.forget_partition(&partition);
             }
         }
@@ -191,7 +221,13 @@ impl LifeCycle {
         let at = self.at();
         let mut cells = self.cells.lock();
         for (_, cell) in cells.range_mut((topic_id, i32::MIN)..=(topic_id, i32::MAX)) {
-            cell.fail(FetchFailure { kind, text: text.to_owned() }, at);
+            cell.fail(
+                FetchFailure {
+                    kind,
+                    text: text.to_owned(),
+                },
+                at,
+            );
         }
         drop(cells);
         self.wake.notify_one();
@@ -200,8 +236,19 @@ impl LifeCycle {
     /// Makes every active partition of a mirror FAILED (another cluster answers).
     pub fn fail_mirror(&self, mirror: &str, text: &str) {
         let at = self.at();
-        for cell in self.cells.lock().values_mut().filter(|c| c.partition.mirror == *mirror) {
-            cell.fail(FetchFailure { kind: FailureKind::Permanent, text: text.to_owned() }, at);
+        for cell in self
+            .cells
+            .lock()
+            .values_mut()
+            .filter(|c| c.partition.mirror == *mirror)
+        {
+            cell.fail(
+                FetchFailure {
+                    kind: FailureKind::Permanent,
+                    text: text.to_owned(),
+                },
+                at,
+            );
         }
         self.wake.notify_one();
     }
@@ -222,7 +269,10 @@ impl LifeCycle {
 
     fn with_cell(&self, partition: &MirrorPartition, act: impl FnOnce(&mut Cell, Now)) {
         let at = self.at();
-        if let Some(cell) = self.cells.lock().get_mut(&(partition.topic_id, partition.partition))
+        if let Some(cell) = self
+            .cells
+            .lock()
+            .get_mut(&(partition.topic_id, partition.partition))
             && cell.partition.mirror == partition.mirror
         {
             act(cell, at);
@@ -232,11 +282,21 @@ impl LifeCycle {
 }
 
 impl FetchEvents for LifeCycle {
-    fn raise_epoch(&self, partition: &MirrorPartition, min_epoch: i32) -> BoxFuture<'static, Result<i32, String>> {
+    fn raise_epoch(
+        &self,
+        partition: &MirrorPartition,
+        min_epoch: i32,
+    ) -> BoxFuture<'static, Result<i32, String>> {
         let bumper = self.tools.bumper.clone();
         let (topic_id, index) = (partition.topic_id, partition.partition);
         // Asked for at once, so that a caller who ignores the future (proactive) gets it too.
-        bumper.request(topic_id, index, min_epoch.saturating_sub(1).saturating_add(crate::epochs::EPOCH_LEAD - 1));
+        bumper.request(
+            topic_id,
+            index,
+            min_epoch
+                .saturating_sub(1)
+                .saturating_add(crate::epochs::EPOCH_LEAD - 1),
+        );
         Box::pin(async move { bumper.raise_to(topic_id, index, min_epoch).await })
     }
 
@@ -259,7 +319,8 @@ impl FetchEvents for LifeCycle {
 
     fn wrong_cluster(&self, mirror: &Str, found: &str) {
         let image = self.tools.metadata.image();
-        let stored = crate::config::MirrorConfig::of(&image, mirror, &self.tools.settings).source_cluster_id();
+        let stored = crate::config::MirrorConfig::of(&image, mirror, &self.tools.settings)
+            .source_cluster_id();
         let text = crate::refresh::wrong_cluster_text(stored.as_deref().unwrap_or_default(), found);
         self.fail_mirror(mirror, &text);
     }
@@ -268,5 +329,6 @@ impl FetchEvents for LifeCycle {
 /// A number in [0, 1) for jitter.
 fn random_unit() -> f64 {
     let bytes = Uuid::random().0;
-    f64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])) / (f64::from(u32::MAX) + 1.0)
+    f64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        / (f64::from(u32::MAX) + 1.0)
 }

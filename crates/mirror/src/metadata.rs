@@ -11,19 +11,27 @@ use crate::dialect::MirrorError;
 use crate::seam::BoxFuture;
 
 /// A pure decision on its way to the controller's event loop.
-pub type DecideFn = Box<dyn FnOnce(&Image, &mut dyn Planner) -> Result<Decision, MirrorError> + Send>;
+pub type DecideFn =
+    Box<dyn FnOnce(&Image, &mut dyn Planner) -> Result<Decision, MirrorError> + Send>;
 
 /// Metadata, read and decided.
 pub trait Metadata: Send + Sync + 'static {
     /// The newest committed image.
     fn image(&self) -> Arc<Image>;
     /// Has a decision made; resolves when its records are committed and applied to the image.
-    fn decide(&self, name: &'static str, decide: DecideFn) -> BoxFuture<'_, Result<Vec<TopicResult>, MirrorError>>;
+    fn decide(
+        &self,
+        name: &'static str,
+        decide: DecideFn,
+    ) -> BoxFuture<'_, Result<Vec<TopicResult>, MirrorError>>;
 }
 
 impl From<ControllerError> for MirrorError {
     fn from(error: ControllerError) -> MirrorError {
-        MirrorError::Other { code: error.code(), text: error.to_string() }
+        MirrorError::Other {
+            code: error.code(),
+            text: error.to_string(),
+        }
     }
 }
 
@@ -32,7 +40,11 @@ impl Metadata for Controller {
         Controller::image(self)
     }
 
-    fn decide(&self, name: &'static str, decide: DecideFn) -> BoxFuture<'_, Result<Vec<TopicResult>, MirrorError>> {
+    fn decide(
+        &self,
+        name: &'static str,
+        decide: DecideFn,
+    ) -> BoxFuture<'_, Result<Vec<TopicResult>, MirrorError>> {
         Box::pin(self.submit(name, move |image: &Image, ctx: &mut Ctx| {
             let decision = decide(image, ctx)?;
             Ok((decision.records, decision.topics))

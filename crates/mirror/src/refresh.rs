@@ -99,7 +99,11 @@ impl Refresher {
         for (name, _) in image.mirrors() {
             let config = MirrorConfig::of(image, name, &self.tools.settings);
             let settings = config.source_settings(name, &self.tools.settings);
-            let newest_wish = image.members_of(name).map(|(_, m)| m.change_offset).max().unwrap_or(-1);
+            let newest_wish = image
+                .members_of(name)
+                .map(|(_, m)| m.change_offset)
+                .max()
+                .unwrap_or(-1);
             match mirrors.get_mut(name) {
                 Some(running) => {
                     if running.settings != settings {
@@ -121,7 +125,8 @@ impl Refresher {
                         status: Arc::default(),
                         newest_wish,
                     };
-                    self.tasks.spawn(self.clone().run(name.clone(), running.clone()));
+                    self.tasks
+                        .spawn(self.clone().run(name.clone(), running.clone()));
                     mirrors.insert(name.clone(), running);
                 }
             }
@@ -129,7 +134,8 @@ impl Refresher {
         drop(mirrors);
         for name in gone {
             let data = self.tools.data.clone();
-            self.tasks.spawn(async move { data.forget_mirror(name).await });
+            self.tasks
+                .spawn(async move { data.forget_mirror(name).await });
         }
     }
 

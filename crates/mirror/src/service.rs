@@ -13,7 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tarn_controller::plan::{self, NewTopic};
 use tarn_controller::{AlterHook, ApiError, ConfigChange, ConfigOp, Controller, Ctx, Subscription};
-use tarn_coordinator::{InternalTopic, ReplicaStore, Runtime, RuntimeConfig, TopicCreator, system_clock};
+use tarn_coordinator::{
+    InternalTopic, ReplicaStore, Runtime, RuntimeConfig, TopicCreator, system_clock,
+};
 use tarn_metadata::{Change, Image};
 use tarn_replica::ReplicaManager;
 use tarn_wire::{ApiKey, Str};
@@ -58,7 +60,10 @@ impl MirrorService {
         data: Arc<dyn DataPlane>,
     ) -> Arc<MirrorService> {
         let clock = system_clock();
-        let topic = state_topic(settings.state_topic_partitions, settings.state_topic_replication_factor.unwrap_or(-1));
+        let topic = state_topic(
+            settings.state_topic_partitions,
+            settings.state_topic_replication_factor.unwrap_or(-1),
+        );
         let runtime = Runtime::new(
             RuntimeConfig::new(topic.clone()),
             ReplicaStore::new(replicas.clone(), topic.name),
@@ -86,7 +91,9 @@ impl MirrorService {
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
         });
-        service.tasks.spawn(service.clone().follow(controller.subscribe()));
+        service
+            .tasks
+            .spawn(service.clone().follow(controller.subscribe()));
         service
     }
 
@@ -118,10 +125,17 @@ impl MirrorService {
                 () = self.cancel.cancelled() => return,
                 () = self.replicas_caught_up(image.offset()) => {}
             }
-            self.tools.store.runtime().apply(&image, self.tools.settings.broker_id);
+            self.tools
+                .store
+                .runtime()
+                .apply(&image, self.tools.settings.broker_id);
             self.life.apply(&image);
             self.refresher.apply(&image);
-            for change in delta.topics.values().filter(|c| c.change == Change::Deleted) {
+            for change in delta
+                .topics
+                .values()
+                .filter(|c| c.change == Change::Deleted)
+            {
                 self.forget_deleted(&before, &image, &change.name).await;
             }
             before = image;
@@ -130,31 +144,50 @@ impl MirrorService {
 
     async fn replicas_caught_up(&self, offset: i64) {
         let deadline = tokio::time::Instant::now() + Duration::from_millis(REPLICAS_BEHIND_MS_MAX);
-        while self.tools.replicas.image().offset() < offset && tokio::time::Instant::now() < deadline {
+        while self.tools.replicas.image().offset() < offset
+            && tokio::time::Instant::now() < deadline
+        {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// A mirror topic was deleted here: an operator wanted that, so patterns must not bring it back.
     async fn forget_deleted(&self, before: &Image, image: &Image, topic: &Str) {
-        let Some(member) = before.membership(topic).filter(|m| !m.is_wanted()) else { return };
+        let Some(member) = before.membership(topic).filter(|m| !m.is_wanted()) else {
+            return;
+        };
         let config = MirrorConfig::of(image, &member.mirror, &self.tools.settings);
-        let matches = config.topic_patterns().is_ok_and(|(include, exclude)| include.matches(topic) && !exclude.matches(topic));
+        let matches = config
+            .topic_patterns()
+            .is_ok_and(|(include, exclude)| include.matches(topic) && !exclude.matches(topic));
         if !matches || image.topic(topic).is_some() {
             return;
         }
         let (mirror, topic) = (member.mirror.clone(), topic.clone());
         let decide = move |image: &Image, _: &mut dyn Planner| {
             let records = commands::exclude_topic(image, &mirror, &topic);
-            Ok(Decision { records, topics: Vec::new() })
+            Ok(Decision {
+                records,
+                topics: Vec::new(),
+            })
         };
-        if let Err(error) = self.tools.metadata.decide("exclude a deleted topic", Box::new(decide)).await {
+        if let Err(error) = self
+            .tools
+            .metadata
+            .decide("exclude a deleted topic", Box::new(decide))
+            .await
+        {
             warn!(%error, "a deleted mirror topic could not be put on the exclude list");
         }
     }
 
     /// Serves one request. Never fails: whatever goes wrong is in the answer, in the caller's dialect.
-    pub async fn handle(&self, key: ApiKey, body: Bytes, memory: &mut DialectMemory) -> MirrorReply {
+    pub async fn handle(
+        &self,
+        key: ApiKey,
+        body: Bytes,
+        memory: &mut DialectMemory,
+    ) -> MirrorReply {
         let (dialect, request) = match forms::parse(key, &body, memory) {
             Ok(parsed) => parsed,
             Err(error) => return reply::refusal(key, memory.assumed(), &error),
@@ -172,15 +205,26 @@ impl MirrorService {
         }
         image.mirrors().any(|(name, _)| {
             let config = MirrorConfig::of(image, name, &self.tools.settings);
-            config.topic_patterns().is_ok_and(|(include, exclude)| include.matches(topic) && !exclude.matches(topic))
+            config
+                .topic_patterns()
+                .is_ok_and(|(include, exclude)| include.matches(topic) && !exclude.matches(topic))
         })
     }
 
     /// DescribeConfigs of a mirror; `None` = there is no such mirror.
-    pub fn describe_configs(&self, image: &Image, mirror: &str, asked: Option<&[Str]>) -> Option<Vec<DescribedKey>> {
+    pub fn describe_configs(
+        &self,
+        image: &Image,
+        mirror: &str,
+        asked: Option<&[Str]>,
+    ) -> Option<Vec<DescribedKey>> {
         image.mirror(mirror).filter(|c| !c.is_empty())?;
         let config = MirrorConfig::of(image, mirror, &self.tools.settings);
-        Some(crate::config::describe(&config, asked, self.tools.settings.show_sensitive))
+        Some(crate::config::describe(
+            &config,
+            asked,
+            self.tools.settings.show_sensitive,
+        ))
     }
 }
 
@@ -239,7 +283,10 @@ fn creator(controller: Controller) -> TopicCreator {
                 };
                 plan::plan_topic(image, ctx, &new).map(|records| (records, ()))
             };
-            controller.submit("create __mirror_state", decide).await.map_err(|e: ApiError| e.to_string())
+            controller
+                .submit("create __mirror_state", decide)
+                .await
+                .map_err(|e: ApiError| e.to_string())
         })
     })
 }

@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use tarn_records::{ControlType, DECOMPRESSED_BYTES_MAX_DEFAULT, EndTxnMarker, batches, end_transaction_marker, mirror_pid_reset, parse_control_record};
+use tarn_records::{
+    ControlType, DECOMPRESSED_BYTES_MAX_DEFAULT, EndTxnMarker, batches, end_transaction_marker,
+    mirror_pid_reset, parse_control_record,
+};
 use tarn_replica::{AppendSource, MirrorGuard, Partition};
 use tarn_wire::Str;
 
@@ -27,38 +30,63 @@ pub struct StopRequest {
 }
 
 /// Runs the sequence. An error text means: not finished, run it again.
-pub async fn run(partition: &Arc<Partition>, bumper: &EpochBumper, request: &StopRequest, now_ms: impl Fn() -> i64) -> Result<(), String> {
+pub async fn run(
+    partition: &Arc<Partition>,
+    bumper: &EpochBumper,
+    request: &StopRequest,
+    now_ms: impl Fn() -> i64,
+) -> Result<(), String> {
     let guard = MirrorGuard::StoppingInternalOnly {
         mirror: request.mirror.clone(),
         state: Str::from(MirrorState::Stopping.name()),
     };
-    partition.set_mirror_guard(request.change_offset, guard).map_err(|e| e.to_string())?;
+    partition
+        .set_mirror_guard(request.change_offset, guard)
+        .map_err(|e| e.to_string())?;
     let done = reset_is_last(partition, request.last_mirror_epoch)?;
     if let Some(latest) = partition.log().latest_epoch()
         && partition.leader_epoch() <= latest
         && !done
     {
-        bumper.raise_above(partition.topic_id(), partition.index(), latest).await?;
+        bumper
+            .raise_above(partition.topic_id(), partition.index(), latest)
+            .await?;
     }
     abort_open_transactions(partition, now_ms())?;
     if !reset_is_last(partition, request.last_mirror_epoch)? {
-        let mut reset = mirror_pid_reset(&request.source_cluster_id, now_ms()).map_err(|e| e.to_string())?;
-        partition.append(&mut reset, AppendSource::MirrorStop, now_ms()).map_err(|e| e.to_string())?;
+        let mut reset =
+            mirror_pid_reset(&request.source_cluster_id, now_ms()).map_err(|e| e.to_string())?;
+        partition
+            .append(&mut reset, AppendSource::MirrorStop, now_ms())
+            .map_err(|e| e.to_string())?;
     }
     sync(partition).await
 }
 
 fn abort_open_transactions(partition: &Partition, now_ms: i64) -> Result<(), String> {
     for open in partition.log().open_transactions() {
-        let marker = EndTxnMarker { committed: false, coordinator_epoch: open.coordinator_epoch.max(0) };
+        let marker = EndTxnMarker {
+            committed: false,
+            coordinator_epoch: open.coordinator_epoch.max(0),
+        };
         let mut batch =
-            end_transaction_marker(marker, open.producer_id, open.producer_epoch, now_ms).map_err(|e| e.to_string())?;
+            end_transaction_marker(marker, open.producer_id, open.producer_epoch, now_ms)
+                .map_err(|e| e.to_string())?;
         partition
             .append(&mut batch, AppendSource::MirrorStop, now_ms)
-            .map_err(|e| format!("the open transaction of producer {} cannot be ended: {e}", open.producer_id))?;
+            .map_err(|e| {
+                format!(
+                    "the open transaction of producer {} cannot be ended: {e}",
+                    open.producer_id
+                )
+            })?;
     }
     let left = partition.log().open_transactions().len();
-    if left == 0 { Ok(()) } else { Err(format!("{left} transactions are still open")) }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(format!("{left} transactions are still open"))
+    }
 }
 
 /// Whether the last batch of the log is our producer reset. It is written last, so then everything before it was done too.
@@ -69,27 +97,41 @@ fn reset_is_last(partition: &Partition, last_mirror_epoch: Option<i32>) -> Resul
         return Ok(false);
     }
     let text = |e: tarn_log::LogError| e.to_string();
-    let Some(slice) = log.read(end - 1, 1, end, true).map_err(text)? else { return Ok(false) };
+    let Some(slice) = log.read(end - 1, 1, end, true).map_err(text)? else {
+        return Ok(false);
+    };
     let bytes = slice.read().map_err(text)?;
-    let Some(Ok(batch)) = batches(&bytes).next() else { return Ok(false) };
+    let Some(Ok(batch)) = batches(&bytes).next() else {
+        return Ok(false);
+    };
     let mirrored = last_mirror_epoch.is_some_and(|lme| batch.header.leader_epoch <= lme);
     if mirrored || !batch.header.is_control() {
         return Ok(false);
     }
-    let mut records = batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT).map_err(|e| e.to_string())?;
-    let last = records.next().and_then(Result::ok).and_then(|r| parse_control_record(&r).ok());
+    let mut records = batch
+        .records(DECOMPRESSED_BYTES_MAX_DEFAULT)
+        .map_err(|e| e.to_string())?;
+    let last = records
+        .next()
+        .and_then(Result::ok)
+        .and_then(|r| parse_control_record(&r).ok());
     Ok(last.is_some_and(|c| c.kind == ControlType::MirrorPidReset))
 }
 
 /// Everything in the log is on disk before STOPPED may be written.
 async fn sync(partition: &Arc<Partition>) -> Result<(), String> {
     let end = partition.log().log_end_offset();
-    partition.wait_committed(end, -1).await.map_err(|e| e.to_string())?;
+    partition
+        .wait_committed(end, -1)
+        .await
+        .map_err(|e| e.to_string())?;
     if partition.log().recovery_point() >= end {
         return Ok(());
     }
     // With durability in the page cache nobody has synced it yet.
     let log = partition.log().clone();
-    let flushed = tokio::task::spawn_blocking(move || log.flush()).await.map_err(|e| e.to_string())?;
+    let flushed = tokio::task::spawn_blocking(move || log.flush())
+        .await
+        .map_err(|e| e.to_string())?;
     flushed.map(|_| ()).map_err(|e| e.to_string())
 }

@@ -41,7 +41,10 @@ impl From<CoordinatorError> for MirrorError {
         match error {
             CoordinatorError::Loading { .. } => MirrorError::CoordinatorLoading,
             CoordinatorError::NotCoordinator { .. } => MirrorError::NotCoordinator,
-            other => MirrorError::Other { code: other.code(), text: other.to_string() },
+            other => MirrorError::Other {
+                code: other.code(),
+                text: other.to_string(),
+            },
         }
     }
 }
@@ -68,21 +71,33 @@ impl StateStore {
 
     /// Creates the internal topic if it is missing, with the broker's own identity.
     pub async fn ensure_topic(&self) -> Result<(), MirrorError> {
-        self.runtime.ensure_topic().await.map(|_| ()).map_err(MirrorError::from)
+        self.runtime
+            .ensure_topic()
+            .await
+            .map(|_| ())
+            .map_err(MirrorError::from)
     }
 
     /// The coordinator partition of a key.
     pub fn partition_of(&self, key: &StateKey) -> Result<i32, MirrorError> {
         match self.runtime.partition_count() {
             0 => Err(MirrorError::CoordinatorLoading),
-            count => Ok(coordinator_partition(&key.mirror, key.topic_id, key.partition, count)),
+            count => Ok(coordinator_partition(
+                &key.mirror,
+                key.topic_id,
+                key.partition,
+                count,
+            )),
         }
     }
 
     /// Whether this broker does the work of a mirror that only one broker may do.
     pub fn is_name_coordinator(&self, mirror: &str) -> bool {
         let count = self.runtime.partition_count();
-        count > 0 && self.runtime.is_active(name_coordinator_partition(mirror, count))
+        count > 0
+            && self
+                .runtime
+                .is_active(name_coordinator_partition(mirror, count))
     }
 
     /// What is stored under each key; `Ok(None)` = the coordinator knows that nothing is.
@@ -90,10 +105,19 @@ impl StateStore {
         let (groups, mut answers) = self.by_partition(keys, |k| k);
         for (partition, group) in groups {
             let (places, keys): (Vec<usize>, Vec<StateKey>) = group.into_iter().unzip();
-            let look = move |shard: &MirrorShard, _| keys.iter().map(|k| shard.table().get(k).cloned()).collect::<Vec<_>>();
+            let look = move |shard: &MirrorShard, _| {
+                keys.iter()
+                    .map(|k| shard.table().get(k).cloned())
+                    .collect::<Vec<_>>()
+            };
             match self.runtime.read(partition, look).await {
-                Ok(found) => places.iter().zip(found).for_each(|(place, entry)| answers[*place] = Some(Ok(entry))),
-                Err(error) => places.iter().for_each(|place| answers[*place] = Some(Err(error.clone().into()))),
+                Ok(found) => places
+                    .iter()
+                    .zip(found)
+                    .for_each(|(place, entry)| answers[*place] = Some(Ok(entry))),
+                Err(error) => places
+                    .iter()
+                    .for_each(|place| answers[*place] = Some(Err(error.clone().into()))),
             }
         }
         settled(answers)
@@ -104,24 +128,46 @@ impl StateStore {
         let (groups, mut answers) = self.by_partition(writes, |w| &w.key);
         let jobs = groups.into_iter().map(|(partition, group)| {
             let (places, writes): (Vec<usize>, Vec<Write>) = group.into_iter().unzip();
-            let decide = move |shard: &mut MirrorShard, _| Ok::<_, MirrorError>(shard.write(&writes));
+            let decide =
+                move |shard: &mut MirrorShard, _| Ok::<_, MirrorError>(shard.write(&writes));
             async move { (places, self.runtime.write(partition, decide).await) }
         });
         // All coordinator partitions at once: each waits for its own disk, not for the others'.
         for (places, outcome) in join_all(jobs).await {
             match outcome {
-                Ok(results) => places.iter().zip(results).for_each(|(place, result)| answers[*place] = Some(result)),
-                Err(error) => places.iter().for_each(|place| answers[*place] = Some(Err(error.clone()))),
+                Ok(results) => places
+                    .iter()
+                    .zip(results)
+                    .for_each(|(place, result)| answers[*place] = Some(result)),
+                Err(error) => places
+                    .iter()
+                    .for_each(|place| answers[*place] = Some(Err(error.clone()))),
             }
         }
         settled(answers)
     }
 
     /// Last mirror epoch of a partition, over these mirrors, as far as this broker coordinates them; `None` when it knows none.
-    pub async fn last_mirror_epoch(&self, mirrors: &[Str], topic_id: Uuid, partition: i32) -> Option<i32> {
-        let keys = mirrors.iter().map(|m| StateKey { mirror: m.clone(), topic_id, partition }).collect();
+    pub async fn last_mirror_epoch(
+        &self,
+        mirrors: &[Str],
+        topic_id: Uuid,
+        partition: i32,
+    ) -> Option<i32> {
+        let keys = mirrors
+            .iter()
+            .map(|m| StateKey {
+                mirror: m.clone(),
+                topic_id,
+                partition,
+            })
+            .collect();
         let found = self.read(keys).await;
-        found.into_iter().filter_map(|r| r.ok().flatten()).filter_map(|e| e.record.last_mirror_epoch).max()
+        found
+            .into_iter()
+            .filter_map(|r| r.ok().flatten())
+            .filter_map(|e| e.record.last_mirror_epoch)
+            .max()
     }
 
     /// Writes tombstones for keys whose mirror, topic or partition is gone, on every coordinator partition served here. Run again and again:
@@ -139,7 +185,9 @@ impl StateStore {
                 let live = |mirror: &str, topic_id: Uuid, partition: i32| {
                     image.topic_by_id(&topic_id).is_some_and(|topic| {
                         topic.partition(partition).is_some()
-                            && image.membership(&topic.name).is_some_and(|m| m.mirror == *mirror && m.topic_id == topic_id)
+                            && image
+                                .membership(&topic.name)
+                                .is_some_and(|m| m.mirror == *mirror && m.topic_id == topic_id)
                     })
                 };
                 Ok::<_, MirrorError>((shard.tombstones(live), ()))
@@ -151,7 +199,11 @@ impl StateStore {
     }
 
     /// Items by coordinator partition, each with its place; places whose partition is not known have their answer already.
-    fn by_partition<T, A>(&self, items: Vec<T>, key: impl Fn(&T) -> &StateKey) -> (Groups<T>, Places<A>) {
+    fn by_partition<T, A>(
+        &self,
+        items: Vec<T>,
+        key: impl Fn(&T) -> &StateKey,
+    ) -> (Groups<T>, Places<A>) {
         let mut groups: Groups<T> = BTreeMap::new();
         let mut answers = Vec::with_capacity(items.len());
         for (place, item) in items.into_iter().enumerate() {
@@ -172,7 +224,10 @@ type Places<A> = Vec<Option<Result<A, MirrorError>>>;
 
 /// Every place has an answer by now; one that has not (a shorter reply than asked) is retried by the caller.
 fn settled<A>(places: Places<A>) -> Answers<A> {
-    places.into_iter().map(|p| p.unwrap_or(Err(MirrorError::CoordinatorLoading))).collect()
+    places
+        .into_iter()
+        .map(|p| p.unwrap_or(Err(MirrorError::CoordinatorLoading)))
+        .collect()
 }
 
 /// Runs futures side by side on this task. At most one per coordinator partition, so at most as many as the topic has.
@@ -188,7 +243,11 @@ async fn join_all<F: Future>(jobs: impl IntoIterator<Item = F>) -> Vec<F::Output
                 }
             }
         }
-        if ready { Poll::Ready(()) } else { Poll::Pending }
+        if ready {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
     jobs.into_iter().filter_map(|(_, output)| output).collect()

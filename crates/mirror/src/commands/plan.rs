@@ -28,22 +28,40 @@ pub struct NewTopic<'a> {
 /// The controller's pure planning, with all its checks (name, collisions, placement).
 pub trait Planner {
     /// Records that create the topic.
-    fn create_topic(&mut self, image: &Image, topic: NewTopic<'_>) -> Result<Vec<Record>, MirrorError>;
+    fn create_topic(
+        &mut self,
+        image: &Image,
+        topic: NewTopic<'_>,
+    ) -> Result<Vec<Record>, MirrorError>;
     /// Records that grow the topic to `partitions` in all.
-    fn grow(&mut self, image: &Image, topic: &str, partitions: i32) -> Result<Vec<Record>, MirrorError>;
+    fn grow(
+        &mut self,
+        image: &Image,
+        topic: &str,
+        partitions: i32,
+    ) -> Result<Vec<Record>, MirrorError>;
 }
 
 fn refused(error: ApiError) -> MirrorError {
     match error.code {
         ErrorCode::INVALID_TOPIC_EXCEPTION => MirrorError::InvalidTopic(error.message),
         ErrorCode::TOPIC_ALREADY_EXISTS => MirrorError::TopicExists(error.message),
-        ErrorCode::INVALID_REPLICATION_FACTOR => MirrorError::InvalidReplicationFactor(error.message),
-        code => MirrorError::Other { code, text: error.message },
+        ErrorCode::INVALID_REPLICATION_FACTOR => {
+            MirrorError::InvalidReplicationFactor(error.message)
+        }
+        code => MirrorError::Other {
+            code,
+            text: error.message,
+        },
     }
 }
 
 impl Planner for Ctx {
-    fn create_topic(&mut self, image: &Image, topic: NewTopic<'_>) -> Result<Vec<Record>, MirrorError> {
+    fn create_topic(
+        &mut self,
+        image: &Image,
+        topic: NewTopic<'_>,
+    ) -> Result<Vec<Record>, MirrorError> {
         let new = plan::NewTopic {
             name: topic.name.clone(),
             id: Some(topic.id),
@@ -55,7 +73,12 @@ impl Planner for Ctx {
         plan::plan_topic(image, self, &new).map_err(refused)
     }
 
-    fn grow(&mut self, image: &Image, topic: &str, partitions: i32) -> Result<Vec<Record>, MirrorError> {
+    fn grow(
+        &mut self,
+        image: &Image,
+        topic: &str,
+        partitions: i32,
+    ) -> Result<Vec<Record>, MirrorError> {
         plan::plan_partitions(image, self, topic, partitions, None).map_err(refused)
     }
 }

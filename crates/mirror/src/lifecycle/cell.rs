@@ -154,7 +154,8 @@ impl Cell {
         LogOrigin {
             last_mirror_offset: self.now.last_mirror_offset,
             last_mirror_epoch: self.now.last_mirror_epoch,
-            written_by_this_mirror: reason == PrepareReason::Divergence || self.now.last_mirror_offset.is_some(),
+            written_by_this_mirror: reason == PrepareReason::Divergence
+                || self.now.last_mirror_offset.is_some(),
         }
     }
 
@@ -166,7 +167,14 @@ impl Cell {
         if again {
             self.due_ms = 0;
             let reset = desired == DesiredState::Mirroring && self.now.state == MirrorState::Failed;
-            self.on(if reset { Event::OperatorReset } else { Event::Reconcile }, at);
+            self.on(
+                if reset {
+                    Event::OperatorReset
+                } else {
+                    Event::Reconcile
+                },
+                at,
+            );
         }
     }
 
@@ -180,12 +188,22 @@ impl Cell {
         }
         let next = step(&self.now, self.desired, &event, at.ms, at.policy);
         let changed = next.record != self.now || next.action != self.action;
-        if changed && self.job.as_ref().is_some_and(|j| !serves(j.kind, next.action)) {
+        if changed
+            && self
+                .job
+                .as_ref()
+                .is_some_and(|j| !serves(j.kind, next.action))
+        {
             self.cancel_job();
         }
         if next.persist {
             let complete = next.record.state != MirrorState::Stopping;
-            self.write = Some(PendingWrite { record: next.record, action: next.action, before: self.now.clone(), complete });
+            self.write = Some(PendingWrite {
+                record: next.record,
+                action: next.action,
+                before: self.now.clone(),
+                complete,
+            });
             self.due_ms = 0;
             return;
         }
@@ -200,7 +218,11 @@ impl Cell {
         if action == Action::AwaitRetry && self.action != Action::AwaitRetry {
             // Counted from the failure, so that a leader change does not start the wait anew.
             let wait = at.policy.delay_ms(self.now.retry_attempt, at.random);
-            self.due_ms = self.now.changed_at_ms.saturating_add(wait).min(at.ms.saturating_add(wait));
+            self.due_ms = self
+                .now
+                .changed_at_ms
+                .saturating_add(wait)
+                .min(at.ms.saturating_add(wait));
         }
         if action != self.action {
             self.delay = None;
@@ -224,13 +246,17 @@ impl Cell {
         if self.job.is_some() || at.ms < self.due_ms {
             return None;
         }
-        let Some(facts) = &self.facts else { return Some(Work::Read(self.key())) };
+        let Some(facts) = &self.facts else {
+            return Some(Work::Read(self.key()));
+        };
         let state_epoch = facts.state_epoch;
         if let Some(write) = &self.write {
             if !write.complete {
                 return Some(Work::Job(JobKind::Quiesce));
             }
-            return Some(Work::Write(self.write_of(write.record.clone(), state_epoch)));
+            return Some(Work::Write(
+                self.write_of(write.record.clone(), state_epoch),
+            ));
         }
         match self.action {
             Action::Nothing => None,
@@ -274,7 +300,10 @@ impl Cell {
         match result {
             Ok(found) => {
                 self.store_failures = 0;
-                let entry = found.unwrap_or(Entry { leader_epoch: -1, ..Entry::default() });
+                let entry = found.unwrap_or(Entry {
+                    leader_epoch: -1,
+                    ..Entry::default()
+                });
                 self.now = entry.record.clone();
                 self.facts = Some(entry);
                 self.settle(Action::Nothing, at);
@@ -293,7 +322,10 @@ impl Cell {
                 self.facts = Some(entry);
                 self.settle(action, at);
             }
-            Err(error @ (MirrorError::FencedStateEpoch { .. } | MirrorError::FencedLeaderEpoch { .. })) => {
+            Err(
+                error @ (MirrorError::FencedStateEpoch { .. }
+                | MirrorError::FencedLeaderEpoch { .. }),
+            ) => {
                 // Somebody else wrote: read what is there and compare again.
                 self.write = None;
                 self.facts = None;
@@ -315,7 +347,10 @@ impl Cell {
         let backoff = (STORE_BACKOFF_MS << self.store_failures.min(10)).min(STORE_BACKOFF_MS_MAX);
         self.store_failures = self.store_failures.saturating_add(1);
         self.due_ms = at.ms + backoff;
-        self.delayed(format!("the state cannot be stored or read: {error}"), at.ms);
+        self.delayed(
+            format!("the state cannot be stored or read: {error}"),
+            at.ms,
+        );
     }
 
     /// The fetcher has let go: the sync point is final. `None` = the log could not be looked at, try again.
@@ -325,7 +360,10 @@ impl Cell {
             self.due_ms = at.ms + STORE_BACKOFF_MS;
             return;
         };
-        let StopPoint { last_mirror_epoch, last_mirror_offset } = stop_point::decide(&write.before, latest_epoch, log_end);
+        let StopPoint {
+            last_mirror_epoch,
+            last_mirror_offset,
+        } = stop_point::decide(&write.before, latest_epoch, log_end);
         write.record.last_mirror_epoch = last_mirror_epoch;
         write.record.last_mirror_offset = last_mirror_offset;
         write.record.truncate_to = None;
@@ -345,29 +383,49 @@ impl Cell {
 
     /// A failure reported by the data plane or the refresh. The same text on a FAILED partition is not a new failure.
     pub(crate) fn fail(&mut self, failure: FetchFailure, at: Now) {
-        let repeated = self.now.state == MirrorState::Failed && self.now.error.as_deref() == Some(failure.text.as_str());
+        let repeated = self.now.state == MirrorState::Failed
+            && self.now.error.as_deref() == Some(failure.text.as_str());
         if !repeated && self.desired == DesiredState::Mirroring {
-            self.on(Event::Failed { kind: failure.kind, text: failure.text }, at);
+            self.on(
+                Event::Failed {
+                    kind: failure.kind,
+                    text: failure.text,
+                },
+                at,
+            );
         }
     }
 
     /// A past failure is still on record although it mirrors again.
     pub(crate) fn remembers_failure(&self) -> bool {
         let idle = self.write.is_none() && self.job.is_none();
-        idle && self.now.state == MirrorState::Mirroring && (self.now.retry_attempt != 0 || self.now.error.is_some())
+        idle && self.now.state == MirrorState::Mirroring
+            && (self.now.retry_attempt != 0 || self.now.error.is_some())
     }
 
     /// The source answered a fetch at this time: a failure before it is cleared from the record.
     pub(crate) fn succeeded(&mut self, last_fetch_ms: Option<i64>) {
         if self.remembers_failure() && last_fetch_ms.is_some_and(|ms| ms > self.now.changed_at_ms) {
-            let record = PartitionRecord { retry_attempt: 0, error: None, ..self.now.clone() };
-            self.write = Some(PendingWrite { record, action: Action::Fetch, before: self.now.clone(), complete: true });
+            let record = PartitionRecord {
+                retry_attempt: 0,
+                error: None,
+                ..self.now.clone()
+            };
+            self.write = Some(PendingWrite {
+                record,
+                action: Action::Fetch,
+                before: self.now.clone(),
+                complete: true,
+            });
         }
     }
 
     /// Stored STOPPED, and that is what is wished.
     pub(crate) fn is_stopped(&self) -> bool {
-        let stored = self.facts.as_ref().is_some_and(|f| f.record.state == MirrorState::Stopped);
+        let stored = self
+            .facts
+            .as_ref()
+            .is_some_and(|f| f.record.state == MirrorState::Stopped);
         stored && self.write.is_none() && self.desired == DesiredState::Stopped
     }
 }

@@ -70,19 +70,30 @@ impl LifeCycle {
         let mut cells = self.cells.lock();
         for (place, cell) in cells.iter_mut() {
             if cell.remembers_failure() {
-                cell.succeeded(self.tools.data.progress(&cell.partition).and_then(|p| p.last_fetch_ms));
+                cell.succeeded(
+                    self.tools
+                        .data
+                        .progress(&cell.partition)
+                        .and_then(|p| p.last_fetch_ms),
+                );
             }
             let work = cell.due(at);
             let mut start = |kind| {
                 let generation = self.next_generation();
                 let cancel = self.cancel.child_token();
-                cell.job = Some(Job { kind, generation, cancel: cancel.clone() });
+                cell.job = Some(Job {
+                    kind,
+                    generation,
+                    cancel: cancel.clone(),
+                });
                 (generation, cancel)
             };
             match work {
                 None => {}
                 Some(Work::Read(key)) => pass.reads.push((*place, start(JobKind::Read).0, key)),
-                Some(Work::Write(write)) => pass.writes.push((*place, start(JobKind::Write).0, write)),
+                Some(Work::Write(write)) => {
+                    pass.writes.push((*place, start(JobKind::Write).0, write))
+                }
                 Some(Work::Job(kind)) => {
                     let (generation, cancel) = start(kind);
                     pass.jobs.push((*place, generation, kind, cancel));
@@ -91,7 +102,8 @@ impl LifeCycle {
             }
             self.guard(cell);
             if cell.is_stopped() {
-                pass.stopped.insert(place.0, (cell.partition.topic.clone(), cell.change_offset));
+                pass.stopped
+                    .insert(place.0, (cell.partition.topic.clone(), cell.change_offset));
             }
         }
         pass
@@ -100,15 +112,27 @@ impl LifeCycle {
     /// Tells the replica room who may append. STOPPING is told by the stop sequence itself, when fetching has ended.
     fn guard(&self, cell: &mut Cell) {
         let state = cell.shown().state;
-        if cell.facts.is_none() || cell.guarded == Some((cell.change_offset, state)) || state == MirrorState::Stopping {
+        if cell.facts.is_none()
+            || cell.guarded == Some((cell.change_offset, state))
+            || state == MirrorState::Stopping
+        {
             return;
         }
         let partition = &cell.partition;
-        let Ok(found) = self.tools.replicas.partition_by_id(&partition.topic_id, partition.partition) else { return };
+        let Ok(found) = self
+            .tools
+            .replicas
+            .partition_by_id(&partition.topic_id, partition.partition)
+        else {
+            return;
+        };
         let guard = if cell.is_stopped() {
             MirrorGuard::Writable
         } else {
-            MirrorGuard::ReadOnly { mirror: partition.mirror.clone(), state: Str::from(state.name()) }
+            MirrorGuard::ReadOnly {
+                mirror: partition.mirror.clone(),
+                state: Str::from(state.name()),
+            }
         };
         if found.set_mirror_guard(cell.change_offset, guard).is_ok() {
             cell.guarded = Some((cell.change_offset, state));
@@ -116,7 +140,13 @@ impl LifeCycle {
     }
 
     fn send(self: &Arc<Self>, pass: Pass) {
-        let Pass { reads, writes, jobs, fetches, stopped } = pass;
+        let Pass {
+            reads,
+            writes,
+            jobs,
+            fetches,
+            stopped,
+        } = pass;
         for assignment in fetches {
             self.tools.data.add_partition(assignment);
         }
@@ -127,7 +157,8 @@ impl LifeCycle {
             self.tasks.spawn(self.clone().write(writes));
         }
         for (place, generation, kind, cancel) in jobs {
-            self.tasks.spawn(self.clone().run_job(place, generation, kind, cancel));
+            self.tasks
+                .spawn(self.clone().run_job(place, generation, kind, cancel));
         }
         if !stopped.is_empty() {
             self.mark_stopped(stopped);
@@ -140,7 +171,10 @@ impl LifeCycle {
         let at = self.at();
         let mut cells = self.cells.lock();
         for ((place, generation, _), answer) in reads.into_iter().zip(answers) {
-            if let Some(cell) = cells.get_mut(&place).filter(|c| c.job.as_ref().is_some_and(|j| j.generation == generation)) {
+            if let Some(cell) = cells
+                .get_mut(&place)
+                .filter(|c| c.job.as_ref().is_some_and(|j| j.generation == generation))
+            {
                 cell.finish_job(generation);
                 cell.read_done(answer, at);
             }
@@ -155,7 +189,9 @@ impl LifeCycle {
         let at = self.at();
         let mut cells = self.cells.lock();
         for ((place, generation, _), answer) in writes.into_iter().zip(answers) {
-            let Some(cell) = cells.get_mut(&place) else { continue };
+            let Some(cell) = cells.get_mut(&place) else {
+                continue;
+            };
             if cell.finish_job(generation) {
                 if let Err(error) = &answer {
                     debug!(partition = %cell.partition, %error, "a mirror state was not stored yet");
@@ -170,7 +206,9 @@ impl LifeCycle {
 
     /// Marks topics of which every partition is STOPPED, so that nobody needs the coordinator for them any more (mirroring.md §4).
     fn mark_stopped(self: &Arc<Self>, candidates: BTreeMap<Uuid, (Str, i64)>) {
-        let Ok(permit) = self.marking.clone().try_acquire_owned() else { return };
+        let Ok(permit) = self.marking.clone().try_acquire_owned() else {
+            return;
+        };
         let life = self.clone();
         self.tasks.spawn(async move {
             let _one_at_a_time = permit;

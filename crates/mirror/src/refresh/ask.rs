@@ -19,15 +19,24 @@ pub const PREFLIGHT_MS_MAX: u64 = 15_000;
 pub const NAMES_PER_REQUEST_MAX: usize = 1_000;
 
 /// Bounds a question to the source.
-pub async fn within<T>(ms: u64, question: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+pub async fn within<T>(
+    ms: u64,
+    question: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
     match tokio::time::timeout(Duration::from_millis(ms), question).await {
         Ok(answer) => answer,
-        Err(_) => Err(SourceError::Unreachable(format!("no answer within {} s", ms / 1_000))),
+        Err(_) => Err(SourceError::Unreachable(format!(
+            "no answer within {} s",
+            ms / 1_000
+        ))),
     }
 }
 
 /// Which of a source topic's configs may and can be set here, and why the others are left out.
-pub fn usable_configs(entries: &[(Str, Str)], excluded: &Patterns) -> (Vec<(Str, Str)>, Vec<String>) {
+pub fn usable_configs(
+    entries: &[(Str, Str)],
+    excluded: &Patterns,
+) -> (Vec<(Str, Str)>, Vec<String>) {
     let mut usable = Vec::new();
     let mut skipped = Vec::new();
     for (key, value) in entries {
@@ -54,7 +63,10 @@ pub async fn facts(
 ) -> Result<BTreeMap<Str, SourceFacts>, SourceError> {
     let mut configs: BTreeMap<Str, Vec<(Str, Str)>> = BTreeMap::new();
     for names in topics.chunks(NAMES_PER_REQUEST_MAX) {
-        for topic in source.topic_configs(names.iter().map(|t| t.name.clone()).collect()).await? {
+        for topic in source
+            .topic_configs(names.iter().map(|t| t.name.clone()).collect())
+            .await?
+        {
             if let Ok(entries) = topic.entries {
                 configs.insert(topic.name, usable_configs(&entries, excluded).0);
             }
@@ -73,7 +85,9 @@ pub async fn facts(
 
 /// Topics that the source itself mirrors from this cluster, with the mirror that does: adding them here would close a loop.
 pub fn looping(mirrors: &[ForeignMirror]) -> BTreeMap<Str, Str> {
-    let pairs = mirrors.iter().flat_map(|m| m.active_topics.iter().map(|t| (t.clone(), m.name.clone())));
+    let pairs = mirrors
+        .iter()
+        .flat_map(|m| m.active_topics.iter().map(|t| (t.clone(), m.name.clone())));
     pairs.collect()
 }
 
@@ -85,7 +99,11 @@ pub fn loop_text(topic: &str, foreign_mirror: &str) -> String {
 }
 
 /// Source topics that patterns name: matched by `wanted` and not by `without`; internal topics never.
-pub fn select<'a>(topics: &'a [SourceTopic], wanted: &Patterns, without: &Patterns) -> Vec<&'a SourceTopic> {
+pub fn select<'a>(
+    topics: &'a [SourceTopic],
+    wanted: &Patterns,
+    without: &Patterns,
+) -> Vec<&'a SourceTopic> {
     topics
         .iter()
         .filter(|t| !crate::commands::is_internal(&t.name))

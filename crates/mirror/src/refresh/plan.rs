@@ -53,19 +53,24 @@ pub fn plan(
     let mut plan = RefreshPlan::default();
     for (name, answer) in answers {
         // The wish may have changed while the source was being asked.
-        let member = image.membership(name).filter(|m| m.mirror == *mirror && m.desired == DesiredState::Mirroring);
+        let member = image
+            .membership(name)
+            .filter(|m| m.mirror == *mirror && m.desired == DesiredState::Mirroring);
         let Some(member) = member else { continue };
         match answer {
             TopicAnswer::Unknown(reason) => plan.unknown.push((name.clone(), reason.clone())),
             TopicAnswer::Absent if member.is_wanted() => {
-                plan.missing.push((name.clone(), "the source has no such topic".into()));
+                plan.missing
+                    .push((name.clone(), "the source has no such topic".into()));
             }
             TopicAnswer::Absent => {
                 let seen = absences.get(name).copied().unwrap_or(0).saturating_add(1);
                 plan.absences.insert(name.clone(), seen);
                 if seen >= ABSENCES_MIN {
                     match policy {
-                        DeletionPolicy::Fail => plan.fail.push((member.topic_id, DELETED_TEXT.into())),
+                        DeletionPolicy::Fail => {
+                            plan.fail.push((member.topic_id, DELETED_TEXT.into()))
+                        }
                         DeletionPolicy::Stop => plan.stop.push(name.clone()),
                     }
                 }
@@ -78,7 +83,9 @@ pub fn plan(
 }
 
 fn present(image: &Image, member: &Membership, topic: &SourceTopic, plan: &mut RefreshPlan) {
-    let Some(local) = image.topic_by_id(&member.topic_id) else { return };
+    let Some(local) = image.topic_by_id(&member.topic_id) else {
+        return;
+    };
     if let Some(id) = topic.id.filter(|id| !id.is_zero()) {
         if member.source_topic_id.is_zero() {
             plan.adopt.push((member.topic.clone(), id));
@@ -98,7 +105,11 @@ fn present(image: &Image, member: &Membership, topic: &SourceTopic, plan: &mut R
         plan.grow.push((member.topic.clone(), local.id, there));
     }
     for partition in &topic.partitions {
-        let (Some(source), Some(here)) = (partition.leader_epoch, local.partition(partition.partition)) else { continue };
+        let (Some(source), Some(here)) =
+            (partition.leader_epoch, local.partition(partition.partition))
+        else {
+            continue;
+        };
         if source > here.leader_epoch - EPOCH_MARGIN {
             plan.epochs.push((local.id, partition.partition, source));
         }

@@ -12,8 +12,8 @@ use super::ask::{self, NAMES_PER_REQUEST_MAX};
 use super::plan::{RefreshPlan, plan};
 use super::{MirrorStatus, Refresher, Running, WantedStatus, wrong_cluster_text};
 use crate::commands::{
-    self, AddTopic, AddTopics, ChangeTopics, ConfigChanges, Decision, Planner, Wish, add_topics, adopt_source_id,
-    change_topics, fulfil_wanted, grow_topic, set_cluster_id, sync_configs,
+    self, AddTopic, AddTopics, ChangeTopics, ConfigChanges, Decision, Planner, Wish, add_topics,
+    adopt_source_id, change_topics, fulfil_wanted, grow_topic, set_cluster_id, sync_configs,
 };
 use crate::config::{MirrorConfig, TOPICS_EXCLUDE};
 use crate::dialect::MirrorError;
@@ -33,7 +33,9 @@ impl Refresher {
     pub(super) async fn run(self: Arc<Self>, mirror: Str, running: Running) {
         let mut absences = BTreeMap::new();
         loop {
-            let source = self.source(&mirror).unwrap_or_else(|| running.source.clone());
+            let source = self
+                .source(&mirror)
+                .unwrap_or_else(|| running.source.clone());
             let refresh = self.refresh(&mirror, &source, &running, &mut absences);
             let outcome = tokio::select! {
                 () = running.cancel.cancelled() => return,
@@ -41,8 +43,9 @@ impl Refresher {
             };
             let now_ms = (self.tools.clock)();
             note(&mirror, &running, outcome.as_ref().err(), now_ms);
-            let interval = MirrorConfig::of(&self.tools.metadata.image(), &mirror, &self.tools.settings)
-                .refresh_interval_ms(&self.tools.settings);
+            let interval =
+                MirrorConfig::of(&self.tools.metadata.image(), &mirror, &self.tools.settings)
+                    .refresh_interval_ms(&self.tools.settings);
             let mut pause = u64::try_from(interval).unwrap_or(0).max(PAUSE_MS_MIN);
             if outcome.is_err() || !absences.is_empty() {
                 pause = pause.min(SOON_MS);
@@ -69,7 +72,8 @@ impl Refresher {
         let cluster = source.cluster().await?;
         let image = self.tools.metadata.image();
         let config = MirrorConfig::of(&image, mirror, &self.tools.settings);
-        self.check_cluster(mirror, &config, cluster.cluster_id.as_deref()).await?;
+        self.check_cluster(mirror, &config, cluster.cluster_id.as_deref())
+            .await?;
         let mut names: Vec<Str> = image
             .members_of(mirror)
             .filter(|(_, m)| m.desired == DesiredState::Mirroring)
@@ -78,11 +82,22 @@ impl Refresher {
         names.sort();
         let mut answers = Vec::with_capacity(names.len());
         for chunk in names.chunks(NAMES_PER_REQUEST_MAX) {
-            answers.extend(chunk.iter().cloned().zip(source.topics(chunk.to_vec()).await?));
+            answers.extend(
+                chunk
+                    .iter()
+                    .cloned()
+                    .zip(source.topics(chunk.to_vec()).await?),
+            );
         }
         let present: Vec<SourceTopic> = answers
             .iter()
-            .filter_map(|(_, a)| if let TopicAnswer::Present(t) = a { Some(t.clone()) } else { None })
+            .filter_map(|(_, a)| {
+                if let TopicAnswer::Present(t) = a {
+                    Some(t.clone())
+                } else {
+                    None
+                }
+            })
             .collect();
         self.tools.data.source_metadata(mirror, &present);
         // What was committed meanwhile counts, not what was there when the source was asked.
@@ -90,26 +105,39 @@ impl Refresher {
         let plan = plan(&image, mirror, &answers, config.deletion_policy(), absences);
         *absences = plan.absences.clone();
         for (topic_id, text) in &plan.fail {
-            self.life.fail_topic(*topic_id, FailureKind::Permanent, text);
+            self.life
+                .fail_topic(*topic_id, FailureKind::Permanent, text);
         }
         for (topic_id, partition, epoch) in &plan.epochs {
-            self.tools.bumper.request(*topic_id, *partition, epoch.saturating_add(EPOCH_LEAD));
+            self.tools
+                .bumper
+                .request(*topic_id, *partition, epoch.saturating_add(EPOCH_LEAD));
         }
         if !self.tools.store.is_name_coordinator(mirror) {
             return Ok(());
         }
-        let mut status = MirrorStatus { error: running.status.lock().error.clone(), ..Default::default() };
+        let mut status = MirrorStatus {
+            error: running.status.lock().error.clone(),
+            ..Default::default()
+        };
         status.topic_errors.extend(plan.unknown.iter().cloned());
         self.change(mirror, &plan, &mut status).await;
-        self.fulfil(mirror, source, &config, &plan, &mut status).await?;
+        self.fulfil(mirror, source, &config, &plan, &mut status)
+            .await?;
         self.discover(mirror, source, &config, &image).await?;
-        self.sync_configs(mirror, source, &config, &plan.healthy, &mut status).await?;
+        self.sync_configs(mirror, source, &config, &plan.healthy, &mut status)
+            .await?;
         *running.status.lock() = status;
         Ok(())
     }
 
     /// The id must be the stored one; the first one seen is stored.
-    async fn check_cluster(&self, mirror: &Str, config: &MirrorConfig, found: Option<&str>) -> Result<(), SourceError> {
+    async fn check_cluster(
+        &self,
+        mirror: &Str,
+        config: &MirrorConfig,
+        found: Option<&str>,
+    ) -> Result<(), SourceError> {
         let Some(found) = found else { return Ok(()) };
         if *found == *self.tools.settings.cluster_id {
             let text = format!("the source is this very cluster ({found})");
@@ -126,7 +154,9 @@ impl Refresher {
             None => {
                 let (mirror, found) = (mirror.clone(), found.to_owned());
                 let decide = move |image: &Image| set_cluster_id(image, &mirror, &found);
-                self.decide("store the source cluster id", decide).await.map_err(|e| SourceError::Other(e.to_string()))
+                self.decide("store the source cluster id", decide)
+                    .await
+                    .map_err(|e| SourceError::Other(e.to_string()))
             }
         }
     }
@@ -136,9 +166,17 @@ impl Refresher {
         name: &'static str,
         records: impl FnOnce(&Image) -> Result<Vec<tarn_metadata::Record>, MirrorError> + Send + 'static,
     ) -> Result<(), MirrorError> {
-        let decide =
-            move |image: &Image, _: &mut dyn Planner| Ok(Decision { records: records(image)?, topics: Vec::new() });
-        self.tools.metadata.decide(name, Box::new(decide)).await.map(|_| ())
+        let decide = move |image: &Image, _: &mut dyn Planner| {
+            Ok(Decision {
+                records: records(image)?,
+                topics: Vec::new(),
+            })
+        };
+        self.tools
+            .metadata
+            .decide(name, Box::new(decide))
+            .await
+            .map(|_| ())
     }
 
     /// Growth, source ids, and topics to fail over.
@@ -146,19 +184,35 @@ impl Refresher {
         for (topic, topic_id, partitions) in &plan.grow {
             let (m, t, id, n) = (mirror.clone(), topic.clone(), *topic_id, *partitions);
             let decide = move |image: &Image, planner: &mut dyn Planner| {
-                Ok(Decision { records: grow_topic(image, planner, &m, &t, id, n)?, topics: Vec::new() })
+                Ok(Decision {
+                    records: grow_topic(image, planner, &m, &t, id, n)?,
+                    topics: Vec::new(),
+                })
             };
-            match self.tools.metadata.decide("grow a mirror topic", Box::new(decide)).await {
-                Ok(_) => info!(%mirror, %topic, partitions, "the source topic has more partitions now"),
+            match self
+                .tools
+                .metadata
+                .decide("grow a mirror topic", Box::new(decide))
+                .await
+            {
+                Ok(_) => {
+                    info!(%mirror, %topic, partitions, "the source topic has more partitions now")
+                }
                 Err(error) => {
-                    status.topic_errors.insert(topic.clone(), format!("cannot grow to {partitions} partitions: {error}"));
+                    status.topic_errors.insert(
+                        topic.clone(),
+                        format!("cannot grow to {partitions} partitions: {error}"),
+                    );
                 }
             }
         }
         if !plan.adopt.is_empty() {
             let (m, adopt) = (mirror.clone(), plan.adopt.clone());
             let records = move |image: &Image| {
-                Ok(adopt.iter().flat_map(|(topic, id)| adopt_source_id(image, &m, topic, *id)).collect())
+                Ok(adopt
+                    .iter()
+                    .flat_map(|(topic, id)| adopt_source_id(image, &m, topic, *id))
+                    .collect())
             };
             if let Err(error) = self.decide("store source topic ids", records).await {
                 warn!(%mirror, %error, "the source's topic ids are stored at the next refresh");
@@ -175,7 +229,12 @@ impl Refresher {
                 failed: Default::default(),
             };
             let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
-            if let Err(error) = self.tools.metadata.decide("stop deleted topics", Box::new(decide)).await {
+            if let Err(error) = self
+                .tools
+                .metadata
+                .decide("stop deleted topics", Box::new(decide))
+                .await
+            {
                 warn!(%mirror, %error, "deleted topics are failed over at the next refresh");
             }
         }
@@ -192,28 +251,59 @@ impl Refresher {
     ) -> Result<(), SourceError> {
         for (topic, reason) in &plan.missing {
             let error = Some(reason.clone());
-            status.wanted.insert(topic.clone(), WantedStatus { partitions: None, error });
+            status.wanted.insert(
+                topic.clone(),
+                WantedStatus {
+                    partitions: None,
+                    error,
+                },
+            );
         }
         if plan.fulfil.is_empty() {
             return Ok(());
         }
         let excluded = config.excluded_properties().unwrap_or_default();
         let facts = ask::facts(source, &plan.fulfil, &excluded).await?;
-        let loops = ask::looping(&source.mirrors_from(self.tools.settings.cluster_id.clone()).await?);
+        let loops = ask::looping(
+            &source
+                .mirrors_from(self.tools.settings.cluster_id.clone())
+                .await?,
+        );
         for (topic, facts) in facts {
             let partitions = Some(facts.partitions);
             if let Some(foreign) = loops.get(&topic) {
                 let error = Some(ask::loop_text(&topic, foreign));
-                status.wanted.insert(topic, WantedStatus { partitions, error });
+                status
+                    .wanted
+                    .insert(topic, WantedStatus { partitions, error });
                 continue;
             }
-            let add = AddTopic { name: topic.clone(), source: Some(facts), fresh_id: Uuid::random(), ..Default::default() };
+            let add = AddTopic {
+                name: topic.clone(),
+                source: Some(facts),
+                fresh_id: Uuid::random(),
+                ..Default::default()
+            };
             let m = mirror.clone();
             let decide = move |image: &Image, planner: &mut dyn Planner| {
-                Ok(Decision { records: fulfil_wanted(image, planner, &m, &add)?, topics: Vec::new() })
+                Ok(Decision {
+                    records: fulfil_wanted(image, planner, &m, &add)?,
+                    topics: Vec::new(),
+                })
             };
-            if let Err(error) = self.tools.metadata.decide("create a wanted topic", Box::new(decide)).await {
-                status.wanted.insert(topic, WantedStatus { partitions, error: Some(error.to_string()) });
+            if let Err(error) = self
+                .tools
+                .metadata
+                .decide("create a wanted topic", Box::new(decide))
+                .await
+            {
+                status.wanted.insert(
+                    topic,
+                    WantedStatus {
+                        partitions,
+                        error: Some(error.to_string()),
+                    },
+                );
             }
         }
         Ok(())
@@ -227,7 +317,9 @@ impl Refresher {
         config: &MirrorConfig,
         image: &Image,
     ) -> Result<(), SourceError> {
-        let (include, exclude) = config.topic_patterns().map_err(|e| SourceError::Other(e.to_string()))?;
+        let (include, exclude) = config
+            .topic_patterns()
+            .map_err(|e| SourceError::Other(e.to_string()))?;
         if config.get(TOPICS_EXCLUDE).is_some() {
             self.stop_excluded(mirror, image, &exclude).await;
         }
@@ -245,9 +337,15 @@ impl Refresher {
         }
         let excluded = config.excluded_properties().unwrap_or_default();
         let facts = ask::facts(source, &fresh, &excluded).await?;
-        let loops = ask::looping(&source.mirrors_from(self.tools.settings.cluster_id.clone()).await?);
+        let loops = ask::looping(
+            &source
+                .mirrors_from(self.tools.settings.cluster_id.clone())
+                .await?,
+        );
         let topic = |(name, facts): (Str, commands::SourceFacts)| {
-            let looped = loops.get(&name).map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign)));
+            let looped = loops
+                .get(&name)
+                .map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign)));
             let has_local_data = crate::local::has_data(&self.tools.replicas, image, &name);
             AddTopic {
                 name,
@@ -258,23 +356,42 @@ impl Refresher {
                 ..Default::default()
             }
         };
-        let request = AddTopics { mirror: mirror.clone(), topics: facts.into_iter().map(topic).collect(), ..Default::default() };
-        let decide = move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &request);
-        match self.tools.metadata.decide("discover mirror topics", Box::new(decide)).await {
+        let request = AddTopics {
+            mirror: mirror.clone(),
+            topics: facts.into_iter().map(topic).collect(),
+            ..Default::default()
+        };
+        let decide =
+            move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &request);
+        match self
+            .tools
+            .metadata
+            .decide("discover mirror topics", Box::new(decide))
+            .await
+        {
             Ok(results) => {
                 for result in results {
                     match result.error {
                         None => info!(%mirror, topic = %result.name, "discovered by pattern"),
-                        Some(error) => warn!(%mirror, topic = %result.name, %error, "matches the patterns but cannot join"),
+                        Some(error) => {
+                            warn!(%mirror, topic = %result.name, %error, "matches the patterns but cannot join")
+                        }
                     }
                 }
             }
-            Err(error) => warn!(%mirror, %error, "topics that match the patterns are tried at the next refresh"),
+            Err(error) => {
+                warn!(%mirror, %error, "topics that match the patterns are tried at the next refresh")
+            }
         }
         Ok(())
     }
 
-    async fn stop_excluded(&self, mirror: &Str, image: &Image, exclude: &crate::config::patterns::Patterns) {
+    async fn stop_excluded(
+        &self,
+        mirror: &Str,
+        image: &Image,
+        exclude: &crate::config::patterns::Patterns,
+    ) {
         let topics: Vec<(Str, Uuid)> = image
             .members_of(mirror)
             .filter(|(topic, m)| m.desired == DesiredState::Mirroring && exclude.matches(topic))
@@ -292,7 +409,12 @@ impl Refresher {
             failed: Default::default(),
         };
         let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
-        if let Err(error) = self.tools.metadata.decide("stop excluded topics", Box::new(decide)).await {
+        if let Err(error) = self
+            .tools
+            .metadata
+            .decide("stop excluded topics", Box::new(decide))
+            .await
+        {
             warn!(%mirror, %error, "excluded topics are failed over at the next refresh");
         }
     }
@@ -306,7 +428,9 @@ impl Refresher {
         topics: &[Str],
         status: &mut MirrorStatus,
     ) -> Result<(), SourceError> {
-        let excluded = config.excluded_properties().map_err(|e| SourceError::Other(e.to_string()))?;
+        let excluded = config
+            .excluded_properties()
+            .map_err(|e| SourceError::Other(e.to_string()))?;
         for names in topics.chunks(NAMES_PER_REQUEST_MAX) {
             let mut changes = Vec::new();
             for topic in source.topic_configs(names.to_vec()).await? {
@@ -316,10 +440,15 @@ impl Refresher {
                         if !skipped.is_empty() {
                             status.config_errors.insert(topic.name.detach(), skipped);
                         }
-                        changes.push(ConfigChanges { topic: topic.name.detach(), wanted });
+                        changes.push(ConfigChanges {
+                            topic: topic.name.detach(),
+                            wanted,
+                        });
                     }
                     Err(reason) => {
-                        status.config_errors.insert(topic.name.detach(), vec![reason]);
+                        status
+                            .config_errors
+                            .insert(topic.name.detach(), vec![reason]);
                     }
                 }
             }
@@ -330,7 +459,12 @@ impl Refresher {
                 continue;
             }
             let m = mirror.clone();
-            let records = move |image: &Image| Ok(changes.iter().flat_map(|c| sync_configs(image, &m, c)).collect());
+            let records = move |image: &Image| {
+                Ok(changes
+                    .iter()
+                    .flat_map(|c| sync_configs(image, &m, c))
+                    .collect())
+            };
             if let Err(error) = self.decide("synchronise topic configs", records).await {
                 warn!(%mirror, %error, "topic configs are synchronised at the next refresh");
             }

@@ -2,8 +2,8 @@
 
 use tarn_wire::messages as m;
 use tarn_wire::messages::{
-    describe_cluster_mirrors_response as late, describe_mirrors_response as early, list_cluster_mirrors_response,
-    list_mirrors_response,
+    describe_cluster_mirrors_response as late, describe_mirrors_response as early,
+    list_cluster_mirrors_response, list_mirrors_response,
 };
 use tarn_wire::{ApiKey, Str, Uuid};
 
@@ -20,19 +20,32 @@ struct Described {
 }
 
 impl MirrorService {
-    pub(super) async fn answer(&self, key: ApiKey, dialect: Dialect, request: MirrorRequest) -> MirrorReply {
+    pub(super) async fn answer(
+        &self,
+        key: ApiKey,
+        dialect: Dialect,
+        request: MirrorRequest,
+    ) -> MirrorReply {
         let image = self.tools.metadata.image();
         match request {
             MirrorRequest::List { names } => self.list(dialect, names),
-            MirrorRequest::Describe { mirrors, cluster_id, lookups } => {
-                self.describe(dialect, mirrors, cluster_id, lookups).await
+            MirrorRequest::Describe {
+                mirrors,
+                cluster_id,
+                lookups,
+            } => self.describe(dialect, mirrors, cluster_id, lookups).await,
+            MirrorRequest::ReadStates(request) => {
+                states::read(&self.tools.store, &image, request, dialect).await
             }
-            MirrorRequest::ReadStates(request) => states::read(&self.tools.store, &image, request, dialect).await,
             MirrorRequest::WriteStates(request) => {
                 let now_ms = (self.tools.clock)();
                 states::write(&self.tools.store, &image, request, dialect, now_ms).await
             }
-            _ => reply::refusal(key, dialect, &MirrorError::InvalidRequest("this request is not served here".into())),
+            _ => reply::refusal(
+                key,
+                dialect,
+                &MirrorError::InvalidRequest("this request is not served here".into()),
+            ),
         }
     }
 
@@ -51,7 +64,12 @@ impl MirrorService {
                     ..Default::default()
                 })
                 .collect();
-            let response = m::ListMirrorsResponse { mirrors, product, error_message: None, ..Default::default() };
+            let response = m::ListMirrorsResponse {
+                mirrors,
+                product,
+                error_message: None,
+                ..Default::default()
+            };
             return MirrorReply::new(ApiKey::LIST_MIRRORS, response);
         }
         let mirrors = mirrors
@@ -65,7 +83,12 @@ impl MirrorService {
                 ..Default::default()
             })
             .collect();
-        let response = m::ListClusterMirrorsResponse { mirrors, product, error_message: None, ..Default::default() };
+        let response = m::ListClusterMirrorsResponse {
+            mirrors,
+            product,
+            error_message: None,
+            ..Default::default()
+        };
         MirrorReply::new(ApiKey::LIST_MIRRORS, response)
     }
 
@@ -77,38 +100,63 @@ impl MirrorService {
         lookups: Vec<(Uuid, Vec<i32>)>,
     ) -> MirrorReply {
         let image = self.tools.metadata.image();
-        let names = if asked.is_empty() { image.mirrors().map(|(n, _)| n.clone()).collect() } else { asked };
+        let names = if asked.is_empty() {
+            image.mirrors().map(|(n, _)| n.clone()).collect()
+        } else {
+            asked
+        };
         let mut mirrors = Vec::with_capacity(names.len());
         for name in names {
             let topics = match image.mirror(&name).filter(|c| !c.is_empty()) {
-                Some(_) => Ok(describe::topics(&self.tools, &self.life, &self.refresher, &name).await),
+                Some(_) => {
+                    Ok(describe::topics(&self.tools, &self.life, &self.refresher, &name).await)
+                }
                 None => Err(MirrorError::UnknownMirror(name.to_string())),
             };
             mirrors.push(Described { name, topics });
         }
         if dialect == Dialect::Early {
             let mirrors = mirrors.into_iter().map(early_mirror).collect();
-            let response = m::DescribeMirrorsResponse { mirrors, error_message: None, ..Default::default() };
+            let response = m::DescribeMirrorsResponse {
+                mirrors,
+                error_message: None,
+                ..Default::default()
+            };
             return MirrorReply::new(ApiKey::DESCRIBE_MIRRORS, response);
         }
         let lookup_results = match cluster_id {
             Some(cluster) => self.look_up(&cluster, lookups).await,
             None => Vec::new(),
         };
-        let mirrors = mirrors.into_iter().map(|mirror| late_mirror(mirror, dialect)).collect();
-        let response =
-            m::DescribeClusterMirrorsResponse { mirrors, lookup_results, error_message: None, ..Default::default() };
+        let mirrors = mirrors
+            .into_iter()
+            .map(|mirror| late_mirror(mirror, dialect))
+            .collect();
+        let response = m::DescribeClusterMirrorsResponse {
+            mirrors,
+            lookup_results,
+            error_message: None,
+            ..Default::default()
+        };
         MirrorReply::new(ApiKey::DESCRIBE_MIRRORS, response)
     }
 
     /// Last mirror epochs for a cluster that we mirror(ed) from. Nothing if no mirror of ours has it as its source.
-    async fn look_up(&self, cluster: &str, lookups: Vec<(Uuid, Vec<i32>)>) -> Vec<late::LookupResult> {
+    async fn look_up(
+        &self,
+        cluster: &str,
+        lookups: Vec<(Uuid, Vec<i32>)>,
+    ) -> Vec<late::LookupResult> {
         let image = self.tools.metadata.image();
         let from_there = |name: &Str| {
             let config = MirrorConfig::of(&image, name, &self.tools.settings);
             config.source_cluster_id().is_some_and(|id| *id == *cluster)
         };
-        let mirrors: Vec<Str> = image.mirrors().map(|(n, _)| n.clone()).filter(from_there).collect();
+        let mirrors: Vec<Str> = image
+            .mirrors()
+            .map(|(n, _)| n.clone())
+            .filter(from_there)
+            .collect();
         if mirrors.is_empty() {
             return Vec::new();
         }
@@ -116,14 +164,22 @@ impl MirrorService {
         for (topic_id, partitions) in lookups {
             let mut found = Vec::with_capacity(partitions.len());
             for partition in partitions {
-                let epoch = self.tools.store.last_mirror_epoch(&mirrors, topic_id, partition).await;
+                let epoch = self
+                    .tools
+                    .store
+                    .last_mirror_epoch(&mirrors, topic_id, partition)
+                    .await;
                 found.push(late::LookupPartition {
                     partition_index: partition,
                     last_mirror_epoch: epoch.unwrap_or(-1),
                     ..Default::default()
                 });
             }
-            results.push(late::LookupResult { topic_id, partitions: found, ..Default::default() });
+            results.push(late::LookupResult {
+                topic_id,
+                partitions: found,
+                ..Default::default()
+            });
         }
         results
     }
@@ -142,7 +198,11 @@ fn early_mirror(mirror: Described) -> early::DescribedMirror {
     early::DescribedMirror {
         error_code,
         mirror_name: mirror.name,
-        topics: topics.into_iter().filter(|t| !t.partitions.is_empty()).map(topic).collect(),
+        topics: topics
+            .into_iter()
+            .filter(|t| !t.partitions.is_empty())
+            .map(topic)
+            .collect(),
         ..Default::default()
     }
 }
@@ -189,7 +249,11 @@ fn late_mirror(mirror: Described, dialect: Dialect) -> late::DescribedMirror {
     late::DescribedMirror {
         error_code,
         mirror_name: mirror.name,
-        topics: topics.into_iter().filter(|t| !t.partitions.is_empty()).map(topic).collect(),
+        topics: topics
+            .into_iter()
+            .filter(|t| !t.partitions.is_empty())
+            .map(topic)
+            .collect(),
         ..Default::default()
     }
 }

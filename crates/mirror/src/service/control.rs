@@ -10,8 +10,8 @@ use tarn_wire::{ApiKey, Str, Uuid};
 use super::forms::{MirrorRequest, NamedTopic};
 use super::{MirrorReply, MirrorService, reply};
 use crate::commands::{
-    AddTopic, AddTopics, ChangeTopics, CreateMirror, Decision, NewTopic, Planner, TopicResult, Wish, add_topics,
-    bump_epochs, change_topics, check_create, create_mirror, delete_mirror,
+    AddTopic, AddTopics, ChangeTopics, CreateMirror, Decision, NewTopic, Planner, TopicResult,
+    Wish, add_topics, bump_epochs, change_topics, check_create, create_mirror, delete_mirror,
 };
 use crate::config::MirrorConfig;
 use crate::config::patterns::{PatternError, Patterns};
@@ -50,17 +50,33 @@ fn bad_pattern(error: PatternError) -> MirrorError {
 }
 
 impl MirrorService {
-    pub(super) async fn serve(&self, key: ApiKey, dialect: Dialect, request: MirrorRequest) -> MirrorReply {
+    pub(super) async fn serve(
+        &self,
+        key: ApiKey,
+        dialect: Dialect,
+        request: MirrorRequest,
+    ) -> MirrorReply {
         match request {
-            MirrorRequest::Create { mirror, configs, allow_unreachable } => {
+            MirrorRequest::Create {
+                mirror,
+                configs,
+                allow_unreachable,
+            } => {
                 let result = self.create(mirror, configs, allow_unreachable).await;
                 reply::plain(key, dialect, result.err().as_ref())
             }
             MirrorRequest::Delete { mirror } => {
                 let decide = move |image: &Image, _: &mut dyn Planner| {
-                    Ok(Decision { records: delete_mirror(image, &mirror)?, topics: Vec::new() })
+                    Ok(Decision {
+                        records: delete_mirror(image, &mirror)?,
+                        topics: Vec::new(),
+                    })
                 };
-                let result = self.tools.metadata.decide("delete a mirror", Box::new(decide)).await;
+                let result = self
+                    .tools
+                    .metadata
+                    .decide("delete a mirror", Box::new(decide))
+                    .await;
                 reply::plain(key, dialect, result.err().as_ref())
             }
             MirrorRequest::Bump(request) => {
@@ -79,16 +95,28 @@ impl MirrorService {
         }
     }
 
-    async fn bump(&self, request: &BumpLeaderEpochsRequest) -> Result<Vec<TopicResult>, MirrorError> {
+    async fn bump(
+        &self,
+        request: &BumpLeaderEpochsRequest,
+    ) -> Result<Vec<TopicResult>, MirrorError> {
         let partition = |t: &tarn_wire::messages::bump_leader_epochs_request::BumpTopic| {
             let id = t.topic_id;
-            t.partitions.iter().map(move |p| (id, p.partition_index, p.min_leader_epoch)).collect::<Vec<_>>()
+            t.partitions
+                .iter()
+                .map(move |p| (id, p.partition_index, p.min_leader_epoch))
+                .collect::<Vec<_>>()
         };
         let wanted: Vec<(Uuid, i32, i32)> = request.topics.iter().flat_map(partition).collect();
         let decide = move |image: &Image, _: &mut dyn Planner| {
-            Ok(Decision { records: bump_epochs(image, &wanted), topics: Vec::new() })
+            Ok(Decision {
+                records: bump_epochs(image, &wanted),
+                topics: Vec::new(),
+            })
         };
-        self.tools.metadata.decide("bump leader epochs", Box::new(decide)).await
+        self.tools
+            .metadata
+            .decide("bump leader epochs", Box::new(decide))
+            .await
     }
 
     async fn create(
@@ -104,7 +132,10 @@ impl MirrorService {
             own_cluster_id: self.tools.settings.cluster_id.clone(),
         };
         let definition = check_create(&self.tools.metadata.image(), &request)?;
-        let source = self.tools.data.probe(definition.source_settings(&name, &self.tools.settings));
+        let source = self
+            .tools
+            .data
+            .probe(definition.source_settings(&name, &self.tools.settings));
         match ask::within(PREFLIGHT_MS_MAX, source.cluster()).await {
             Ok(cluster) => request.found_cluster_id = cluster.cluster_id.map(|id| id.detach()),
             Err(_) if allow_unreachable => {}
@@ -114,9 +145,16 @@ impl MirrorService {
         // First the internal topic, so that a mirror never exists without it (C16).
         self.tools.store.ensure_topic().await?;
         let decide = move |image: &Image, _: &mut dyn Planner| {
-            Ok(Decision { records: create_mirror(image, &request)?, topics: Vec::new() })
+            Ok(Decision {
+                records: create_mirror(image, &request)?,
+                topics: Vec::new(),
+            })
         };
-        self.tools.metadata.decide("create a mirror", Box::new(decide)).await.map(|_| ())
+        self.tools
+            .metadata
+            .decide("create a mirror", Box::new(decide))
+            .await
+            .map(|_| ())
     }
 
     async fn add(&self, request: MirrorRequest) -> Result<Vec<TopicResult>, MirrorError> {
@@ -140,15 +178,33 @@ impl MirrorService {
             patterns: Patterns::new(&patterns).map_err(bad_pattern)?,
             without: Patterns::new(&without).map_err(bad_pattern)?,
         };
-        if self.tools.metadata.image().mirror(&mirror).is_none_or(|c| c.is_empty()) {
+        if self
+            .tools
+            .metadata
+            .image()
+            .mirror(&mirror)
+            .is_none_or(|c| c.is_empty())
+        {
             return Err(MirrorError::UnknownMirror(mirror.to_string()));
         }
         // Patterns that are only to be stored need no source: discovery looks for their topics.
         let asks = !named.topics.is_empty() || !named.patterns.is_empty();
-        let found = if asks { self.ask_source(&named).await? } else { Vec::new() };
-        let add = AddTopics { mirror: mirror.clone(), topics: found, replication_factor, include, exclude, store_names };
+        let found = if asks {
+            self.ask_source(&named).await?
+        } else {
+            Vec::new()
+        };
+        let add = AddTopics {
+            mirror: mirror.clone(),
+            topics: found,
+            replication_factor,
+            include,
+            exclude,
+            store_names,
+        };
         if validate_only {
-            return add_topics(&self.tools.metadata.image(), &mut DryPlanner, &add).map(|d| d.topics);
+            return add_topics(&self.tools.metadata.image(), &mut DryPlanner, &add)
+                .map(|d| d.topics);
         }
         self.tools.store.ensure_topic().await?;
         let results = self.decide_adds(add).await?;
@@ -159,14 +215,27 @@ impl MirrorService {
     /// Large requests are decided in parts; each topic is all or nothing anyway.
     async fn decide_adds(&self, add: AddTopics) -> Result<Vec<TopicResult>, MirrorError> {
         let mut results = Vec::new();
-        let mut parts: Vec<Vec<AddTopic>> = add.topics.chunks(TOPICS_PER_DECISION_MAX).map(<[_]>::to_vec).collect();
+        let mut parts: Vec<Vec<AddTopic>> = add
+            .topics
+            .chunks(TOPICS_PER_DECISION_MAX)
+            .map(<[_]>::to_vec)
+            .collect();
         if parts.is_empty() {
             parts.push(Vec::new());
         }
         for topics in parts {
-            let part = AddTopics { topics, ..add.clone() };
-            let decide = move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &part);
-            results.extend(self.tools.metadata.decide("add topics to a mirror", Box::new(decide)).await?);
+            let part = AddTopics {
+                topics,
+                ..add.clone()
+            };
+            let decide =
+                move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &part);
+            results.extend(
+                self.tools
+                    .metadata
+                    .decide("add topics to a mirror", Box::new(decide))
+                    .await?,
+            );
         }
         Ok(results)
     }
@@ -177,14 +246,23 @@ impl MirrorService {
         let config = MirrorConfig::of(&image, &named.mirror, &self.tools.settings);
         let source = match self.refresher.source(&named.mirror) {
             Some(source) => source,
-            None => self.tools.data.probe(config.source_settings(&named.mirror, &self.tools.settings)),
+            None => self
+                .tools
+                .data
+                .probe(config.source_settings(&named.mirror, &self.tools.settings)),
         };
         let answer = ask::within(PREFLIGHT_MS_MAX, self.questions(named, &config, &source)).await;
-        let Answers { topics, facts, loops } = answer.map_err(|e| unreachable(&named.mirror, &e))?;
+        let Answers {
+            topics,
+            facts,
+            loops,
+        } = answer.map_err(|e| unreachable(&named.mirror, &e))?;
         let mut facts = facts;
         let add = |(name, asked_id): (Str, Uuid)| AddTopic {
             source: facts.remove(&name),
-            refused: loops.get(&name).map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign))),
+            refused: loops
+                .get(&name)
+                .map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign))),
             has_local_data: crate::local::has_data(&self.tools.replicas, &image, &name),
             fresh_id: Uuid::random(),
             asked_id,
@@ -209,7 +287,9 @@ impl MirrorService {
         let mut topics: Vec<(Str, Uuid)> = Vec::new();
         let mut seen = BTreeSet::new();
         for chunk in named.topics.chunks(NAMES_PER_REQUEST_MAX) {
-            let answers = source.topics(chunk.iter().map(|t| t.name.clone()).collect()).await?;
+            let answers = source
+                .topics(chunk.iter().map(|t| t.name.clone()).collect())
+                .await?;
             for (topic, answer) in chunk.iter().zip(answers) {
                 if seen.insert(topic.name.clone()) {
                     topics.push((topic.name.clone(), topic.id));
@@ -233,13 +313,33 @@ impl MirrorService {
         let loops = if topics.is_empty() {
             Default::default()
         } else {
-            ask::looping(&source.mirrors_from(self.tools.settings.cluster_id.clone()).await?)
+            ask::looping(
+                &source
+                    .mirrors_from(self.tools.settings.cluster_id.clone())
+                    .await?,
+            )
         };
-        Ok(Answers { topics, facts, loops })
+        Ok(Answers {
+            topics,
+            facts,
+            loops,
+        })
     }
 
-    async fn change(&self, request: MirrorRequest, dialect: Dialect) -> Result<Vec<TopicResult>, MirrorError> {
-        let MirrorRequest::Change { wish, mirror, topics, patterns, all, stored_patterns, validate_only } = request
+    async fn change(
+        &self,
+        request: MirrorRequest,
+        dialect: Dialect,
+    ) -> Result<Vec<TopicResult>, MirrorError> {
+        let MirrorRequest::Change {
+            wish,
+            mirror,
+            topics,
+            patterns,
+            all,
+            stored_patterns,
+            validate_only,
+        } = request
         else {
             return Ok(Vec::new());
         };
@@ -248,7 +348,11 @@ impl MirrorService {
             .life
             .shown(&mirror)
             .into_iter()
-            .filter(|s| s.record.as_ref().is_some_and(|r| r.state == MirrorState::Failed))
+            .filter(|s| {
+                s.record
+                    .as_ref()
+                    .is_some_and(|r| r.state == MirrorState::Failed)
+            })
             .map(|s| s.partition.topic)
             .collect();
         let image = self.tools.metadata.image();
@@ -256,9 +360,12 @@ impl MirrorService {
         for (topic, member) in image.members_of(&mirror) {
             let fits = match wish {
                 Wish::Remove => all || patterns.matches(topic),
-                Wish::Pause => member.desired != DesiredState::Stopped && (all || patterns.matches(topic)),
+                Wish::Pause => {
+                    member.desired != DesiredState::Stopped && (all || patterns.matches(topic))
+                }
                 Wish::Resume => {
-                    (member.desired == DesiredState::Paused || failed.contains(topic)) && (all || patterns.matches(topic))
+                    (member.desired == DesiredState::Paused || failed.contains(topic))
+                        && (all || patterns.matches(topic))
                 }
             };
             if fits {
@@ -277,7 +384,10 @@ impl MirrorService {
             return change_topics(&image, &change).map(|d| d.topics);
         }
         let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &change);
-        self.tools.metadata.decide("change mirror topics", Box::new(decide)).await
+        self.tools
+            .metadata
+            .decide("change mirror topics", Box::new(decide))
+            .await
     }
 }
 
@@ -289,7 +399,10 @@ struct Answers {
 }
 
 fn unreachable(mirror: &Str, error: &SourceError) -> MirrorError {
-    MirrorError::SourceUnreachable { mirror: mirror.to_string(), reason: error.to_string() }
+    MirrorError::SourceUnreachable {
+        mirror: mirror.to_string(),
+        reason: error.to_string(),
+    }
 }
 
 fn topics_reply(

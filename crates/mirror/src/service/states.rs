@@ -18,15 +18,27 @@ use crate::transition::PartitionRecord;
 
 /// The local id of a topic that a caller named: our own brokers say it.
 fn topic_id(image: &Image, name: &Str, tagged: Uuid) -> Uuid {
-    if tagged.is_zero() { image.topic(name).map_or(Uuid::ZERO, |t| t.id) } else { tagged }
+    if tagged.is_zero() {
+        image.topic(name).map_or(Uuid::ZERO, |t| t.id)
+    } else {
+        tagged
+    }
 }
 
 fn byte(state: MirrorState, dialect: Dialect, own: bool) -> i8 {
-    if own { state.byte() } else { state.byte_for(dialect) }
+    if own {
+        state.byte()
+    } else {
+        state.byte_for(dialect)
+    }
 }
 
 fn state(byte: i8, dialect: Dialect, own: bool) -> MirrorState {
-    if own { MirrorState::from_byte(byte) } else { MirrorState::from_byte_for(dialect, byte) }
+    if own {
+        MirrorState::from_byte(byte)
+    } else {
+        MirrorState::from_byte_for(dialect, byte)
+    }
 }
 
 /// Answers 100.
@@ -41,7 +53,11 @@ pub(super) async fn read(
     for topic in &request.topics {
         let own = !topic.topic_id.is_zero();
         let id = topic_id(image, &topic.name, topic.topic_id);
-        let key = |p: i32| StateKey { mirror: mirror.clone(), topic_id: id, partition: p };
+        let key = |p: i32| StateKey {
+            mirror: mirror.clone(),
+            topic_id: id,
+            partition: p,
+        };
         let indexes: Vec<i32> = topic.partitions.iter().map(|p| p.partition_index).collect();
         let found = store.read(indexes.iter().map(|p| key(*p)).collect()).await;
         let partitions = indexes
@@ -59,7 +75,11 @@ pub(super) async fn read(
     if dialect == Dialect::Early {
         return MirrorReply::new(
             ApiKey::READ_MIRROR_STATES,
-            m::ReadMirrorStatesResponse { topics, error_message: None, ..Default::default() },
+            m::ReadMirrorStatesResponse {
+                topics,
+                error_message: None,
+                ..Default::default()
+            },
         );
     }
     MirrorReply::new(
@@ -141,7 +161,11 @@ pub(super) async fn write(
             .partitions
             .iter()
             .map(|p| Write {
-                key: StateKey { mirror: mirror.clone(), topic_id: id, partition: p.partition_index },
+                key: StateKey {
+                    mirror: mirror.clone(),
+                    topic_id: id,
+                    partition: p.partition_index,
+                },
                 leader_epoch: (p.leader_epoch >= 0).then_some(p.leader_epoch),
                 expected_state_epoch: (p.state_epoch >= 0).then_some(p.state_epoch),
                 update: update(p, dialect, !topic.topic_id.is_zero(), now_ms),
@@ -149,11 +173,18 @@ pub(super) async fn write(
             .collect();
         let unknown = id.is_zero();
         let results = if unknown {
-            writes.iter().map(|_| Err(MirrorError::UnknownTopic(topic.name.to_string()))).collect()
+            writes
+                .iter()
+                .map(|_| Err(MirrorError::UnknownTopic(topic.name.to_string())))
+                .collect()
         } else {
             store.write(writes).await
         };
-        let partitions = topic.partitions.iter().zip(results).map(|(p, r)| written(p.partition_index, r, dialect));
+        let partitions = topic
+            .partitions
+            .iter()
+            .zip(results)
+            .map(|(p, r)| written(p.partition_index, r, dialect));
         topics.push(write::WriteMirrorTopicResult {
             name: topic.name.detach(),
             partitions: partitions.collect(),
@@ -164,7 +195,11 @@ pub(super) async fn write(
     if dialect == Dialect::Early {
         return MirrorReply::new(
             ApiKey::WRITE_MIRROR_STATES,
-            m::WriteMirrorStatesResponse { topics, error_message: None, ..Default::default() },
+            m::WriteMirrorStatesResponse {
+                topics,
+                error_message: None,
+                ..Default::default()
+            },
         );
     }
     let partition = |p: write::WriteMirrorPartitionResult| late_write::WriteMirrorPartitionResult {
@@ -198,7 +233,10 @@ fn update(
     let epoch = (p.last_mirror_epoch >= 0).then_some(p.last_mirror_epoch);
     if !own {
         let state = (new != MirrorState::Unknown).then_some(new);
-        return Update::Parts { state, last_mirror_epoch: epoch };
+        return Update::Parts {
+            state,
+            last_mirror_epoch: epoch,
+        };
     }
     Update::Replace(PartitionRecord {
         state: new,
@@ -212,7 +250,11 @@ fn update(
     })
 }
 
-fn written(index: i32, result: Result<Entry, MirrorError>, dialect: Dialect) -> write::WriteMirrorPartitionResult {
+fn written(
+    index: i32,
+    result: Result<Entry, MirrorError>,
+    dialect: Dialect,
+) -> write::WriteMirrorPartitionResult {
     let (code, message, state_epoch) = match &result {
         Ok(entry) => (0, None, entry.state_epoch),
         Err(error) => {

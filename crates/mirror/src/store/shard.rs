@@ -20,10 +20,21 @@ impl Shard for MirrorShard {
     fn replay(&mut self, record: LoadedRecord) -> Result<(), ReplayError> {
         match decode(&record.key, record.value.as_ref()) {
             Ok(Stored::State(key, entry)) => self.table.replay(key, entry.map(|e| *e)),
-            Ok(Stored::LastMirrorEpoch(key, epoch)) => self.table.replay_last_mirror_epoch(key, epoch),
-            Ok(Stored::Unknown(kind)) => warn!(kind, offset = record.offset, "skipped a mirror state record of an unknown type"),
+            Ok(Stored::LastMirrorEpoch(key, epoch)) => {
+                self.table.replay_last_mirror_epoch(key, epoch)
+            }
+            Ok(Stored::Unknown(kind)) => warn!(
+                kind,
+                offset = record.offset,
+                "skipped a mirror state record of an unknown type"
+            ),
             // A half-read state would look like "nothing there", and that may cost a log (C18).
-            Err(error) => return Err(ReplayError(format!("mirror state record at offset {}: {error}", record.offset))),
+            Err(error) => {
+                return Err(ReplayError(format!(
+                    "mirror state record at offset {}: {error}",
+                    record.offset
+                )));
+            }
         }
         Ok(())
     }
@@ -40,7 +51,10 @@ impl MirrorShard {
     }
 
     /// Decides a batch of writes: a refused one spoils only itself. Gives the records and one result per write.
-    pub fn write(&self, writes: &[Write]) -> (Vec<CoordinatorRecord>, Vec<Result<Entry, MirrorError>>) {
+    pub fn write(
+        &self,
+        writes: &[Write],
+    ) -> (Vec<CoordinatorRecord>, Vec<Result<Entry, MirrorError>>) {
         let mut pending = BTreeMap::new();
         let mut records = Vec::new();
         let results = writes
@@ -49,7 +63,10 @@ impl MirrorShard {
                 let entry = self.table.decide(write, &pending)?;
                 let key = encode_key(&write.key).map_err(broken)?;
                 let value = encode_value(&entry).map_err(broken)?;
-                records.push(CoordinatorRecord { key, value: Some(value) });
+                records.push(CoordinatorRecord {
+                    key,
+                    value: Some(value),
+                });
                 pending.insert(write.key.clone(), entry.clone());
                 Ok(entry)
             })
@@ -60,7 +77,11 @@ impl MirrorShard {
     /// Tombstones for every key that `live` does not know any more. The keys leave the table when the tombstones are replayed, that is after
     /// they were appended: a failed append finds them again (C13).
     pub fn tombstones(&self, live: impl Fn(&str, Uuid, i32) -> bool) -> Vec<CoordinatorRecord> {
-        let dead: Vec<&StateKey> = self.table.keys().filter(|k| !live(&k.mirror, k.topic_id, k.partition)).collect();
+        let dead: Vec<&StateKey> = self
+            .table
+            .keys()
+            .filter(|k| !live(&k.mirror, k.topic_id, k.partition))
+            .collect();
         let both = |key: &StateKey| [encode_key(key), encode_epoch_key(key)];
         dead.into_iter()
             .flat_map(both)
