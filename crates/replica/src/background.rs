@@ -162,12 +162,18 @@ impl ReplicaManager {
             .collect()
     }
 
-    /// Ends the background work, closes every log, writes the checkpoints and, where all of that worked, the clean-shutdown marker with
-    /// `broker_epoch`. Waiting fetches end with an error.
-    pub async fn shutdown(&self, broker_epoch: i64) -> Result<(), ReplicaError> {
+    /// Ends the background work and leaves the logs as they are, as a crash would: the next start checks them. For a broker that must not
+    /// touch its disks any more.
+    pub async fn halt(&self) {
         self.cancel.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// Ends the background work, closes every log, writes the checkpoints and, where all of that worked, the clean-shutdown marker with
+    /// `broker_epoch`. Waiting fetches end with an error.
+    pub async fn shutdown(&self, broker_epoch: i64) -> Result<(), ReplicaError> {
+        self.halt().await;
         for partition in self.hosted.online() {
             partition.remove();
         }

@@ -80,7 +80,7 @@ impl PartitionMirrorAppend {
 
     /// What was appended so far, whole batches only.
     pub fn progress(&self) -> Option<MirrorAppendInfo> {
-        self.append.as_ref().map(MirrorAppend::progress)
+        self.append.as_ref().map(|append| append.progress().clone())
     }
 
     /// Ends the append; a cut-off last batch is dropped.

@@ -3,20 +3,19 @@
 
 use std::sync::Arc;
 
-use tarn_controller::plan::{NewTopic, plan_heartbeat, plan_registration, plan_topic};
+use tarn_controller::plan::{NewTopic, plan_topic, supported_features};
 use tarn_controller::{ApiError, Controller, ControllerError};
 use tarn_coordinator::{InternalTopic, TopicCreator, system_clock};
 use tarn_group::{GroupConfig, GroupCoordinator};
 use tarn_log::LogDir;
 use tarn_replica::ReplicaManager;
+use tarn_wire::messages::BrokerRegistrationRequest;
 use tarn_wire::messages::broker_registration_request::{Feature, Listener as WireListener};
-use tarn_wire::messages::{BrokerHeartbeatRequest, BrokerRegistrationRequest};
 use tarn_wire::{ErrorCode, Str, Uuid};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Listener};
 use crate::error::StartError;
-use crate::handlers::api_versions::{METADATA_VERSION_RANGE, MIRROR_VERSION_RANGE};
 use crate::node::Node;
 use crate::storage::Identity;
 
@@ -57,10 +56,6 @@ pub(crate) async fn register(
     advertised: &[Listener],
     dirs: &[Arc<LogDir>],
 ) -> Result<i64, StartError> {
-    let features = [
-        (tarn_metadata::METADATA_VERSION, METADATA_VERSION_RANGE),
-        (tarn_metadata::MIRROR_VERSION, MIRROR_VERSION_RANGE),
-    ];
     let request = BrokerRegistrationRequest {
         broker_id: config.node_id,
         cluster_id: Str::from(identity.cluster_id.as_str()),
@@ -75,12 +70,12 @@ pub(crate) async fn register(
                 ..WireListener::default()
             })
             .collect(),
-        features: features
-            .into_iter()
-            .map(|(name, (min, max))| Feature {
-                name: Str::from(name),
-                min_supported_version: min,
-                max_supported_version: max,
+        features: supported_features()
+            .iter()
+            .map(|feature| Feature {
+                name: Str::from(feature.name),
+                min_supported_version: feature.min,
+                max_supported_version: feature.max,
                 ..Feature::default()
             })
             .collect(),
@@ -92,33 +87,13 @@ pub(crate) async fn register(
         previous_broker_epoch: -1,
         ..BrokerRegistrationRequest::default()
     };
-    let cluster_id = identity.cluster_id.clone();
-    let node_id = config.node_id;
-    let failed = |error: ApiError| StartError::Room {
-        room: "the broker's registration",
-        reason: error.to_string(),
-    };
-    let broker_epoch = controller
-        .submit("register broker", move |image, ctx| {
-            let planned = plan_registration(image, ctx, &cluster_id, &request)?;
-            Ok::<_, ApiError>((planned.records, planned.broker_epoch))
-        })
-        .await
-        .map_err(failed)?;
     controller
-        .submit("unfence broker", move |image, _| {
-            let heartbeat = BrokerHeartbeatRequest {
-                broker_id: node_id,
-                broker_epoch,
-                current_metadata_offset: image.offset(),
-                ..BrokerHeartbeatRequest::default()
-            };
-            let planned = plan_heartbeat(image, &heartbeat)?;
-            Ok::<_, ApiError>((planned.records, planned.fenced))
-        })
+        .register_and_unfence(request)
         .await
-        .map_err(failed)?;
-    Ok(broker_epoch)
+        .map_err(|error| StartError::Room {
+            room: "the broker's registration",
+            reason: error.to_string(),
+        })
 }
 
 /// Creates internal topics with the broker's own identity.

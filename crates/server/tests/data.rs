@@ -41,7 +41,7 @@ async fn produced_bytes_come_back_with_offsets_and_nothing_else_changed() {
         );
         let bytes = data.records.as_ref().and_then(Records::as_bytes).unwrap();
         let first = tarn_records::batches(bytes).next().unwrap().unwrap();
-        assert_eq!(first.header().base_offset, 2);
+        assert_eq!(first.header.base_offset, 2);
         first.check_crc().unwrap();
         assert_eq!(
             bytes[21..sent.len()],

@@ -73,6 +73,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route!(DescribeLogDirsRequest, h::describe_log_dirs::handle),
     route!(CreatePartitionsRequest, h::admin::create_partitions),
     route!(DeleteGroupsRequest, h::groups::delete_groups),
+    route!(ElectLeadersRequest, h::admin::elect_leaders),
     route!(
         IncrementalAlterConfigsRequest,
         h::admin::incremental_alter_configs
@@ -82,6 +83,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route!(UpdateFeaturesRequest, h::admin::update_features),
     route!(DescribeClusterRequest, h::describe_cluster::handle),
     route!(DescribeProducersRequest, h::describe_producers::handle),
+    route!(UnregisterBrokerRequest, h::admin::unregister_broker),
     route!(ListConfigResourcesRequest, h::list_config_resources::handle),
     route!(
         DescribeTopicPartitionsRequest,

@@ -9,8 +9,9 @@ use tarn_wire::messages::delete_topics_response::DeletableTopicResult;
 use tarn_wire::messages::{
     AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse,
-    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
+    ElectLeadersRequest, ElectLeadersResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse, UnregisterBrokerRequest, UnregisterBrokerResponse,
+    UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use tarn_wire::{ErrorCode, Str};
 
@@ -177,4 +178,33 @@ pub(crate) async fn describe_quorum(
     request: DescribeQuorumRequest,
 ) -> DescribeQuorumResponse {
     node.controller.describe_quorum(request).await
+}
+
+/// ElectLeaders (43).
+pub(crate) async fn elect_leaders(
+    node: &Arc<Node>,
+    _call: &Call,
+    request: ElectLeadersRequest,
+) -> ElectLeadersResponse {
+    let response = node.controller.elect_leaders(request).await;
+    node.wait_applied().await;
+    response
+}
+
+/// UnregisterBroker (64).
+pub(crate) async fn unregister_broker(
+    node: &Arc<Node>,
+    _call: &Call,
+    request: UnregisterBrokerRequest,
+) -> UnregisterBrokerResponse {
+    if request.broker_id == node.id() {
+        return UnregisterBrokerResponse {
+            error_code: ErrorCode::INVALID_REQUEST.0,
+            error_message: Some(Str::from_static(
+                "this broker is alive; stop it before it is unregistered",
+            )),
+            ..UnregisterBrokerResponse::default()
+        };
+    }
+    node.controller.unregister_broker(request).await
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tarn_metadata::{METADATA_VERSION, MIRROR_VERSION};
+use tarn_controller::plan::supported_features;
+use tarn_metadata::MIRROR_VERSION;
 use tarn_wire::messages::api_versions_response::{
     ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
 };
@@ -11,11 +12,6 @@ use tarn_wire::{ApiKey, ErrorCode, Str};
 
 use crate::dispatch::{Call, ROUTES};
 use crate::node::Node;
-
-/// Levels of metadata.version that this broker can read and write.
-pub(crate) const METADATA_VERSION_RANGE: (i16, i16) = (7, 29);
-/// Levels of mirror.version.
-pub(crate) const MIRROR_VERSION_RANGE: (i16, i16) = (0, 1);
 
 /// The answer to an ApiVersions version nobody here knows: error 35 and the versions of ApiVersions, in the form of version 0.
 pub(crate) fn unsupported() -> ApiVersionsResponse {
@@ -60,21 +56,18 @@ pub(crate) async fn handle(
         .collect();
     let image = node.image();
     // Before version 4 a feature cannot have the lowest level 0: such features are left out (KIP-1022).
-    let supported_features = [
-        (METADATA_VERSION, METADATA_VERSION_RANGE),
-        (MIRROR_VERSION, MIRROR_VERSION_RANGE),
-    ]
-    .into_iter()
-    .filter(|(name, (min, _))| {
-        (call.version >= 4 || *min > 0) && (*name != MIRROR_VERSION || mirror)
-    })
-    .map(|(name, (min_version, max_version))| SupportedFeatureKey {
-        name: Str::from(name),
-        min_version,
-        max_version,
-        ..SupportedFeatureKey::default()
-    })
-    .collect();
+    let supported_features = supported_features()
+        .iter()
+        .filter(|feature| {
+            (call.version >= 4 || feature.min > 0) && (feature.name != MIRROR_VERSION || mirror)
+        })
+        .map(|feature| SupportedFeatureKey {
+            name: Str::from(feature.name),
+            min_version: feature.min,
+            max_version: feature.max,
+            ..SupportedFeatureKey::default()
+        })
+        .collect();
     let finalized = |name: &str, level: i16| FinalizedFeatureKey {
         name: Str::from(name),
         max_version_level: level,

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tarn_controller::plan::{PRODUCER_ID_BLOCK, plan_producer_ids};
-use tarn_controller::{ApiError, Ctx};
 use tarn_wire::ErrorCode;
 use tarn_wire::messages::{InitProducerIdRequest, InitProducerIdResponse};
 
@@ -58,22 +56,17 @@ async fn next_id(node: &Node) -> Result<i64, ErrorCode> {
     if let Some(id) = block.take() {
         return Ok(id);
     }
-    let (broker, epoch) = (node.id(), node.broker_epoch);
-    let allocate = move |image: &tarn_metadata::Image, _: &mut Ctx| {
-        let (record, start) = plan_producer_ids(image, broker, epoch)?;
-        Ok::<_, ApiError>((vec![record], start))
-    };
-    let start = node
+    let allocated = node
         .controller
-        .submit("allocate producer ids", allocate)
-        .await
-        .map_err(|error| {
-            tracing::warn!(%error, "no producer ids");
-            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
-        })?;
+        .next_producer_ids(node.id(), node.broker_epoch)
+        .await;
+    let (start, len) = allocated.map_err(|error| {
+        tracing::warn!(%error, "no producer ids");
+        ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+    })?;
     *block = IdBlock {
         next: start,
-        end: start + i64::from(PRODUCER_ID_BLOCK),
+        end: start + i64::from(len),
     };
     block.take().ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
 }

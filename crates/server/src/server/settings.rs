@@ -8,6 +8,7 @@ use tarn_group::GroupConfig;
 use tarn_replica::{Durability, ReplicaConfig};
 use tarn_wire::{Str, Uuid};
 
+use super::BoundListener;
 use crate::config::{Config, keys};
 use crate::net::budget::ByteBudget;
 use crate::net::frames::ReadLimits;
@@ -22,10 +23,12 @@ fn internal_replication(config: &Config, key: &str, brokers: usize) -> i16 {
     }
 }
 
+/// Settings of the controller; `bound` are its listeners with the ports that were really bound.
 pub(super) fn controller(
     config: &Config,
     cluster_id: &str,
     directory_id: Uuid,
+    bound: &[BoundListener],
     hooks: Rules,
 ) -> Settings {
     let broker_values: BTreeMap<String, String> = config
@@ -41,7 +44,10 @@ pub(super) fn controller(
         .map(|l| Endpoint {
             name: Str::from(l.name.as_str()),
             host: Str::from(l.host.as_str()),
-            port: l.port,
+            port: bound
+                .iter()
+                .find(|b| b.name == l.name)
+                .map_or(l.port, |b| b.address.port()),
         })
         .collect();
     settings.snapshot_after_bytes = config

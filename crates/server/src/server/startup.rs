@@ -43,6 +43,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
         &config,
         &identity.cluster_id,
         identity.metadata_directory_id,
+        &bound,
         rules,
     );
     let controller = Controller::start(settings)

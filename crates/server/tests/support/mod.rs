@@ -257,6 +257,6 @@ pub fn batch_offsets(records: &Option<Records>) -> Vec<(i64, i64)> {
         .unwrap_or_default();
     tarn_records::batches(&bytes)
         .map_while(Result::ok)
-        .map(|batch| (batch.header().base_offset, batch.header().last_offset()))
+        .map(|batch| (batch.header.base_offset, batch.header.last_offset()))
         .collect()
 }
