@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tarn_log::LogError;
 use tarn_metadata::{Delta, Image, METADATA_VERSION, Record, Replay};
 use tarn_raft::{Action, Core, Election, Event, NodeId, Status};
 use tarn_wire::messages::{
@@ -214,7 +215,12 @@ impl EventLoop {
         if self.bytes_since_snapshot >= self.settings.snapshot_after_bytes
             || self.records_since_snapshot >= self.settings.snapshot_after_records
         {
-            self.take_snapshot()?;
+            // The log holds everything, so a failed snapshot is tried again later; meanwhile nothing of the log is deleted.
+            if let Err(error) = self.take_snapshot() {
+                error!(%error, "no metadata snapshot could be taken");
+            }
+            self.bytes_since_snapshot = 0;
+            self.records_since_snapshot = 0;
         }
         Ok(next)
     }
@@ -284,6 +290,14 @@ impl EventLoop {
                 self.records_since_snapshot += group.count as u64;
                 self.shared.publish(self.image.clone(), &group.delta);
             }
+        }
+        if let Err(error @ ControllerError::Log(LogError::NoSpace { .. })) = &committed {
+            // Nothing of the append was kept: once there is room again, decisions go on from what is published.
+            error!(%error, "metadata could not be written");
+            self.image = (*self.shared.image()).clone();
+            let error = error.clone();
+            group.waiting.into_iter().for_each(|decision| decision.finish(Err(error.clone())));
+            return Ok(());
         }
         for decision in group.waiting {
             decision.finish(
@@ -429,9 +443,10 @@ impl EventLoop {
     }
 
     fn close(&mut self) -> Result<(), ControllerError> {
-        self.take_snapshot()?;
+        let snapshot = self.take_snapshot();
         self.step(Event::Resign)?;
-        self.journal.close()
+        self.journal.close()?;
+        snapshot
     }
 }
 
