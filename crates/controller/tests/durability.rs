@@ -17,7 +17,11 @@ fn log_dir(dir: &Path) -> PathBuf {
 }
 
 fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
-    let mut found: Vec<_> = fs::read_dir(log_dir(dir)).unwrap().map(|e| e.unwrap().path()).filter(|p| p.to_str().unwrap().ends_with(suffix)).collect();
+    let mut found: Vec<_> = fs::read_dir(log_dir(dir))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.to_str().unwrap().ends_with(suffix))
+        .collect();
     found.sort();
     found
 }
@@ -28,8 +32,15 @@ fn content(image: &Image) -> Vec<Record> {
 }
 
 async fn set(controller: &Controller, name: &'static str, value: &str) -> Result<(), ApiError> {
-    let record = ConfigRecord { resource_type: 4, name: name.into(), value: Some(value.into()), ..Default::default() };
-    controller.submit("set", move |_, _| Ok((vec![record.into()], ()))).await
+    let record = ConfigRecord {
+        resource_type: 4,
+        name: name.into(),
+        value: Some(value.into()),
+        ..Default::default()
+    };
+    controller
+        .submit("set", move |_, _| Ok((vec![record.into()], ())))
+        .await
 }
 
 #[tokio::test]
@@ -42,13 +53,18 @@ async fn a_restart_keeps_everything_with_or_without_a_clean_end() {
             assert_eq!(content(&controller.image()), before, "round {round}");
         }
         assert_eq!(controller.quorum_status().await.unwrap().epoch, round + 1);
-        controller.register_and_unfence(registration(1)).await.unwrap();
+        controller
+            .register_and_unfence(registration(1))
+            .await
+            .unwrap();
         create_one(&controller, &format!("topic-{round}"), 3).await;
         set(&controller, "k", &round.to_string()).await.unwrap();
         before = Some(content(&controller.image()));
         if round % 2 == 0 {
             controller.shutdown().await.unwrap();
-            assert!(matches!(set(&controller, "k", "late").await, Err(error) if error.code == ErrorCode::NOT_CONTROLLER));
+            assert!(
+                matches!(set(&controller, "k", "late").await, Err(error) if error.code == ErrorCode::NOT_CONTROLLER)
+            );
         }
     }
 }
@@ -64,7 +80,12 @@ async fn a_cut_anywhere_in_the_last_decision_loses_that_decision_only() {
     create_one(&controller, "torn", 2).await;
     drop(controller);
     let whole = fs::read(&segment).unwrap();
-    for cut in [size_before + 1, size_before + 30, size_before + 70, whole.len() as u64 - 1] {
+    for cut in [
+        size_before + 1,
+        size_before + 30,
+        size_before + 70,
+        whole.len() as u64 - 1,
+    ] {
         fs::write(&segment, &whole[..cut as usize]).unwrap();
         let controller = bare(dir.path()).await;
         assert_eq!(content(&controller.image()), before, "cut at {cut}");
@@ -82,10 +103,16 @@ async fn snapshots_are_taken_by_size_and_the_log_prefix_goes() {
     let controller = Controller::start(settings.clone()).await.unwrap();
     let long = "v".repeat(30_000);
     for round in 0..220 {
-        set(&controller, "k", &format!("{long}{round}")).await.unwrap();
+        set(&controller, "k", &format!("{long}{round}"))
+            .await
+            .unwrap();
     }
     assert_eq!(files(dir.path(), ".checkpoint").len(), 2);
-    assert!(!files(dir.path(), ".log")[0].ends_with("00000000000000000000.log"), "{:?}", files(dir.path(), ".log"));
+    assert!(
+        !files(dir.path(), ".log")[0].ends_with("00000000000000000000.log"),
+        "{:?}",
+        files(dir.path(), ".log")
+    );
     let before = content(&controller.image());
     drop(controller);
     let controller = Controller::start(settings).await.unwrap();
@@ -145,7 +172,11 @@ async fn a_broken_quorum_state_does_not_stop_a_quorum_of_one() {
     let before = content(&controller.image());
     let epoch = controller.quorum_status().await.unwrap().epoch;
     drop(controller);
-    for broken in ["", "{\"leaderId\":1", "{\"leaderId\":1,\"leaderEpoch\":-4,\"votedId\":-1,\"data_version\":0}"] {
+    for broken in [
+        "",
+        "{\"leaderId\":1",
+        "{\"leaderId\":1,\"leaderEpoch\":-4,\"votedId\":-1,\"data_version\":0}",
+    ] {
         fs::write(log_dir(dir.path()).join("quorum-state"), broken).unwrap();
         let controller = bare(dir.path()).await;
         assert_eq!(content(&controller.image()), before);
@@ -164,15 +195,36 @@ async fn a_large_decision_is_one_transaction_and_a_crash_inside_leaves_nothing_o
     let value = "v".repeat(30_000);
     let record = move |n: i32| {
         let name = format!("key-{n}").into();
-        Record::from(ConfigRecord { resource_type: 4, name, value: Some(value.as_str().into()), ..Default::default() })
+        Record::from(ConfigRecord {
+            resource_type: 4,
+            name,
+            value: Some(value.as_str().into()),
+            ..Default::default()
+        })
     };
     let records: Vec<Record> = (0..600).map(record).collect();
-    controller.submit("large", move |_, _| Ok::<_, ApiError>((records, ()))).await.unwrap();
+    controller
+        .submit("large", move |_, _| Ok::<_, ApiError>((records, ())))
+        .await
+        .unwrap();
     let after = content(&controller.image());
-    assert_eq!(controller.image().configs(&ConfigResource::new(tarn_metadata::ResourceType::BROKER, "")).unwrap().len(), 601);
+    assert_eq!(
+        controller
+            .image()
+            .configs(&ConfigResource::new(
+                tarn_metadata::ResourceType::BROKER,
+                ""
+            ))
+            .unwrap()
+            .len(),
+        601
+    );
     drop(controller);
     let whole = fs::read(&segment).unwrap();
-    assert!(whole.len() - size_before > 16 << 20, "three batches at least");
+    assert!(
+        whole.len() - size_before > 16 << 20,
+        "three batches at least"
+    );
     let controller = bare(dir.path()).await;
     assert_eq!(content(&controller.image()), after);
     drop(controller);
@@ -183,7 +235,11 @@ async fn a_large_decision_is_one_transaction_and_a_crash_inside_leaves_nothing_o
     let before = content(&controller.image());
     drop(controller);
     let controller = bare(dir.path()).await;
-    assert_eq!(content(&controller.image()), before, "the open transaction was aborted in the log");
+    assert_eq!(
+        content(&controller.image()),
+        before,
+        "the open transaction was aborted in the log"
+    );
 }
 
 #[tokio::test]
@@ -191,8 +247,20 @@ async fn a_decision_that_contradicts_the_image_is_refused_and_its_neighbours_liv
     let dir = tempfile::tempdir().unwrap();
     let controller = bare(dir.path()).await;
     let bad = || -> Vec<Record> {
-        let good = ConfigRecord { resource_type: 4, name: "half".into(), value: Some("1".into()), ..Default::default() };
-        vec![good.into(), RemoveTopicRecord { topic_id: Uuid::random(), ..Default::default() }.into()]
+        let good = ConfigRecord {
+            resource_type: 4,
+            name: "half".into(),
+            value: Some("1".into()),
+            ..Default::default()
+        };
+        vec![
+            good.into(),
+            RemoveTopicRecord {
+                topic_id: Uuid::random(),
+                ..Default::default()
+            }
+            .into(),
+        ]
     };
     let (one, refused, two) = tokio::join!(
         set(&controller, "a", "1"),
@@ -202,7 +270,12 @@ async fn a_decision_that_contradicts_the_image_is_refused_and_its_neighbours_liv
     assert!(one.is_ok() && two.is_ok() && refused.is_err());
     let image = controller.image();
     let resource = ConfigResource::new(tarn_metadata::ResourceType::BROKER, "");
-    let keys: Vec<_> = image.configs(&resource).unwrap().keys().map(|k| k.as_str().to_owned()).collect();
+    let keys: Vec<_> = image
+        .configs(&resource)
+        .unwrap()
+        .keys()
+        .map(|k| k.as_str().to_owned())
+        .collect();
     assert_eq!(keys, ["a", "b"]);
 }
 
@@ -213,7 +286,12 @@ async fn a_snapshot_that_cannot_be_written_costs_nothing_but_itself() {
     settings.snapshot_after_records = 1;
     let controller = Controller::start(settings).await.unwrap();
     // A file cannot be written where a directory has its name.
-    let block = |offset: i64| fs::create_dir_all(log_dir(dir.path()).join(format!("{offset:020}-0000000001.checkpoint.part"))).unwrap();
+    let block = |offset: i64| {
+        fs::create_dir_all(
+            log_dir(dir.path()).join(format!("{offset:020}-0000000001.checkpoint.part")),
+        )
+        .unwrap()
+    };
     let next = controller.image().offset() + 2;
     block(next);
     set(&controller, "k", "1").await.unwrap();
@@ -228,9 +306,20 @@ async fn a_snapshot_that_cannot_be_written_costs_nothing_but_itself() {
 async fn a_panicking_decision_halts_instead_of_hanging_everyone() {
     let dir = tempfile::tempdir().unwrap();
     let controller = bare(dir.path()).await;
-    let answer = controller.submit("panic", |_, _| -> Result<(Vec<Record>, ()), ControllerError> { panic!("on purpose") }).await;
-    assert!(matches!(answer, Err(ControllerError::Halted(_) | ControllerError::ShutDown)));
-    assert!(matches!(controller.wait_halted().await, ControllerError::Halted(_)));
+    let answer = controller
+        .submit(
+            "panic",
+            |_, _| -> Result<(Vec<Record>, ()), ControllerError> { panic!("on purpose") },
+        )
+        .await;
+    assert!(matches!(
+        answer,
+        Err(ControllerError::Halted(_) | ControllerError::ShutDown)
+    ));
+    assert!(matches!(
+        controller.wait_halted().await,
+        ControllerError::Halted(_)
+    ));
     assert!(set(&controller, "k", "v").await.is_err());
 }
 
@@ -241,7 +330,10 @@ async fn a_subscriber_sees_everything_first_and_then_every_change_once() {
     let id = create_one(&controller, "t", 2).await;
     let mut subscription = controller.subscribe();
     let (image, delta) = subscription.next().await.unwrap();
-    assert_eq!((delta.topics[&id].change, delta.topics[&id].partitions.len()), (Change::Created, 2));
+    assert_eq!(
+        (delta.topics[&id].change, delta.topics[&id].partitions.len()),
+        (Change::Created, 2)
+    );
     assert_eq!(image.offset(), controller.image().offset());
     let second = create_one(&controller, "u", 1).await;
     set(&controller, "k", "v").await.unwrap();
@@ -278,12 +370,17 @@ async fn ten_thousand_partitions_are_made_and_re_led_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let controller = started(dir.path()).await;
     let begin = Instant::now();
-    let topics = (0..100).map(|n| topic(&format!("topic.{n}"), 100)).collect();
+    let topics = (0..100)
+        .map(|n| topic(&format!("topic.{n}"), 100))
+        .collect();
     let results = create(&controller, topics).await;
     assert!(results.iter().all(|result| result.error_code == 0));
     let created = begin.elapsed();
     let begin = Instant::now();
-    controller.register_and_unfence(registration(1)).await.unwrap();
+    controller
+        .register_and_unfence(registration(1))
+        .await
+        .unwrap();
     let led = begin.elapsed();
     let begin = Instant::now();
     for n in 0..50 {
@@ -294,7 +391,54 @@ async fn ten_thousand_partitions_are_made_and_re_led_in_time() {
     let begin = Instant::now();
     let controller = bare(dir.path()).await;
     let started = begin.elapsed();
-    println!("created {created:?}, led again {led:?}, one more topic {single:?}, started {started:?}");
-    assert_eq!(controller.image().topic("topic.99").unwrap().partition(99).unwrap().leader_epoch, 2);
+    println!(
+        "created {created:?}, led again {led:?}, one more topic {single:?}, started {started:?}"
+    );
+    assert_eq!(
+        controller
+            .image()
+            .topic("topic.99")
+            .unwrap()
+            .partition(99)
+            .unwrap()
+            .leader_epoch,
+        2
+    );
     assert!(created.as_millis() < 3_000 && led.as_millis() < 3_000 && started.as_millis() < 3_000);
+}
+
+#[tokio::test]
+async fn damage_before_acknowledged_decisions_is_refused_by_name_and_nothing_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = started(dir.path()).await;
+    for n in 0..5 {
+        create_one(&controller, &format!("t{n}"), 1).await;
+    }
+    drop(controller);
+    let segment = files(dir.path(), ".log").pop().unwrap();
+    let whole = fs::read(&segment).unwrap();
+    for at in [
+        4,
+        11,
+        16,
+        20,
+        whole.len() / 2,
+        whole.len() / 2 + 61,
+        whole.len() - 300,
+    ] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x40;
+        fs::write(&segment, &damaged).unwrap();
+        let error = Controller::start(settings(dir.path()))
+            .await
+            .map(|c| c.image().topics().len());
+        let error = error.expect_err(&format!("byte {at}")).to_string();
+        assert!(
+            error.contains("damaged at byte") && error.contains(".log"),
+            "{error}"
+        );
+        assert_eq!(fs::read(&segment).unwrap(), damaged, "nothing was cut");
+    }
+    fs::write(&segment, &whole).unwrap();
+    assert_eq!(bare(dir.path()).await.image().topics().len(), 5);
 }
