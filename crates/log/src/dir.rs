@@ -59,13 +59,19 @@ impl LogDir {
     /// directory fsynced before this returns. Leftover `*-delete` directories are removed.
     pub fn open(path: &Path) -> Result<Arc<LogDir>, LogError> {
         let failed = |context| {
-            move |e: io::Error| LogError::Io { context, path: path.to_path_buf(), source: Arc::new(e) }
+            move |e: io::Error| LogError::Io {
+                context,
+                path: path.to_path_buf(),
+                source: Arc::new(e),
+            }
         };
         fs::create_dir_all(path).map_err(failed("cannot create"))?;
         let lock = take_lock(path)?;
-        let (clean, clean_broker_epoch) = consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
+        let (clean, clean_broker_epoch) =
+            consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
         let recovery = read_offsets(&path.join(checkpoint::RECOVERY_POINTS));
-        let high_watermarks = read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
+        let high_watermarks =
+            read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
         let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS)).unwrap_or_default();
         let dir = LogDir {
             path: path.to_path_buf(),
@@ -80,7 +86,11 @@ impl LogDir {
         };
         for entry in fs::read_dir(path).map_err(failed("cannot list"))? {
             let entry = entry.map_err(failed("cannot list"))?;
-            if entry.file_name().to_str().is_some_and(names::is_deleted_dir) {
+            if entry
+                .file_name()
+                .to_str()
+                .is_some_and(names::is_deleted_dir)
+            {
                 fs::remove_dir_all(entry.path()).map_err(failed("cannot clear leftovers of"))?;
             }
         }
@@ -113,10 +123,18 @@ impl LogDir {
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
-            let Some((topic, partition)) = name.to_str().and_then(names::parse_partition_dir) else { continue };
+            let Some((topic, partition)) = name.to_str().and_then(names::parse_partition_dir)
+            else {
+                continue;
+            };
             if topic != METADATA_TOPIC && entry.file_type().map_err(failed)?.is_dir() {
                 let path = entry.path();
-                out.push(PartitionDir { topic: topic.to_owned(), partition, topic_id: topic_id_in(&path), path });
+                out.push(PartitionDir {
+                    topic: topic.to_owned(),
+                    partition,
+                    topic_id: topic_id_in(&path),
+                    path,
+                });
             }
         }
         out.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
@@ -160,7 +178,10 @@ impl LogDir {
     }
     /// The open log of a partition.
     pub fn get(&self, topic: &str, partition: i32) -> Option<Arc<PartitionLog>> {
-        self.logs.lock().get(&(topic.to_owned(), partition)).cloned()
+        self.logs
+            .lock()
+            .get(&(topic.to_owned(), partition))
+            .cloned()
     }
     /// Removes a partition for good: closes, renames to `…-delete`, forgets its checkpoint lines, then deletes the files.
     /// Also removes a directory whose log is not open.
@@ -171,7 +192,8 @@ impl LogDir {
         self.high_watermarks.lock().remove(&key);
         self.log_starts.lock().remove(&key);
         // Its line must not outlive it: a new partition of that name would be believed up to a foreign offset.
-        self.state.replace_recovery_points(|points| _ = points.remove(&key))?;
+        self.state
+            .replace_recovery_points(|points| _ = points.remove(&key))?;
         match log {
             Some(log) => log.delete(),
             None => self.delete_unopened(topic, partition),
@@ -190,8 +212,12 @@ impl LogDir {
     /// Writes the three checkpoint files from the open logs (call it every few seconds). Lines of partitions that are not
     /// open are kept as they were read.
     pub fn write_checkpoints(&self) -> Result<(), LogError> {
-        let logs: Vec<(Key, Arc<PartitionLog>)> =
-            self.logs.lock().iter().map(|(k, l)| (k.clone(), Arc::clone(l))).collect();
+        let logs: Vec<(Key, Arc<PartitionLog>)> = self
+            .logs
+            .lock()
+            .iter()
+            .map(|(k, l)| (k.clone(), Arc::clone(l)))
+            .collect();
         self.state.replace_recovery_points(|points| {
             for (k, log) in logs.iter().filter(|(_, l)| l.segment_count() > 0) {
                 points.insert(k.clone(), log.recovery_point());
@@ -226,7 +252,8 @@ impl LogDir {
             return Ok(());
         }
         self.state.check_online()?;
-        self.state.replace_file(&path, &checkpoint::format_offsets(&all), true)
+        self.state
+            .replace_file(&path, &checkpoint::format_offsets(&all), true)
     }
     /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker.
     pub fn close_clean(&self, broker_epoch: i64) -> Result<(), LogError> {
@@ -236,17 +263,29 @@ impl LogDir {
         }
         self.write_checkpoints()?;
         let marker = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
-        self.state.replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
+        self.state
+            .replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
     }
 }
 
 /// Excludes other processes: flock for ours, a POSIX record lock for a Java broker's.
 fn take_lock(dir: &Path) -> Result<File, LogError> {
     let path = dir.join(LOCK);
-    let failed = |e: io::Error| LogError::Io { context: "cannot lock", path: path.clone(), source: Arc::new(e) };
-    let file =
-        File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-    let locked = || LogError::Locked { dir: dir.to_path_buf() };
+    let failed = |e: io::Error| LogError::Io {
+        context: "cannot lock",
+        path: path.clone(),
+        source: Arc::new(e),
+    };
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(failed)?;
+    let locked = || LogError::Locked {
+        dir: dir.to_path_buf(),
+    };
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(locked()),
@@ -254,7 +293,9 @@ fn take_lock(dir: &Path) -> Result<File, LogError> {
     }
     match rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(e) if matches!(e, rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(locked()),
+        Err(e) if matches!(e, rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
+            Err(locked())
+        }
         Err(e) => Err(failed(e.into())),
     }
 }
@@ -269,7 +310,13 @@ fn consume_marker(dir: &Path) -> io::Result<(bool, Option<i64>)> {
     fs::remove_file(&path)?;
     File::open(dir)?.sync_all()?;
     let epoch = text.split_once("\"brokerEpoch\":").map(|(_, rest)| rest);
-    let digits = |r: &str| r.trim_start().split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok();
+    let digits = |r: &str| {
+        r.trim_start()
+            .split(|c: char| !(c.is_ascii_digit() || c == '-'))
+            .next()?
+            .parse()
+            .ok()
+    };
     Ok((true, epoch.and_then(digits)))
 }
 
@@ -290,5 +337,7 @@ fn read_offsets(path: &Path) -> Option<Offsets> {
 }
 
 fn topic_id_in(dir: &Path) -> Option<String> {
-    checkpoint::parse_partition_metadata(&fs::read_to_string(dir.join(checkpoint::PARTITION_METADATA)).ok()?)
+    checkpoint::parse_partition_metadata(
+        &fs::read_to_string(dir.join(checkpoint::PARTITION_METADATA)).ok()?,
+    )
 }

@@ -8,6 +8,7 @@ mod append;
 mod maintain;
 mod read;
 mod recover;
+mod salvage;
 
 pub(crate) use append::{Incoming, Span};
 pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};
@@ -126,11 +127,17 @@ impl PartitionLog {
     }
     /// min(high watermark, first offset of an undecided transaction).
     pub fn last_stable_offset(&self) -> i64 {
-        let unstable = self.first_unstable.load(Ordering::Acquire).max(self.log_start_offset());
+        let unstable = self
+            .first_unstable
+            .load(Ordering::Acquire)
+            .max(self.log_start_offset());
         self.high_watermark().min(unstable)
     }
     fn note_first_unstable(&self, producers: &Producers) {
-        self.first_unstable.store(producers.first_unstable().unwrap_or(i64::MAX), Ordering::Release);
+        self.first_unstable.store(
+            producers.first_unstable().unwrap_or(i64::MAX),
+            Ordering::Release,
+        );
     }
     /// Latest leader epoch in the epoch cache (an atomic load).
     pub fn latest_epoch(&self) -> Option<i32> {
@@ -147,7 +154,9 @@ impl PartitionLog {
     /// OffsetForLeaderEpoch: the largest known epoch ≤ `epoch` and where it ends (for an epoch below the first known one:
     /// that epoch, ending where the first known one starts); `None` = unknown (above the latest, or the cache is empty).
     pub fn end_offset_for_epoch(&self, epoch: i32) -> Option<EpochEndOffset> {
-        self.epochs.read().end_offset_for(epoch, self.log_end_offset())
+        self.epochs
+            .read()
+            .end_offset_for(epoch, self.log_end_offset())
     }
     /// Notes in the epoch cache that `epoch` starts at the log end (a leader taking over an ordinary topic). Not for
     /// mirrored partitions. Older epochs are ignored. Costs no file while the log has none.
@@ -158,13 +167,18 @@ impl PartitionLog {
     }
     /// Changes the epoch cache and writes its checkpoint when anything changed. A full disk leaves the file for the next
     /// flush: the cache can be rebuilt from the batches.
-    fn change_epochs(&self, w: &mut Writer, change: impl FnOnce(&mut EpochCache) -> bool) -> Result<(), LogError> {
+    fn change_epochs(
+        &self,
+        w: &mut Writer,
+        change: impl FnOnce(&mut EpochCache) -> bool,
+    ) -> Result<(), LogError> {
         {
             let mut cache = self.epochs.write();
             if !change(&mut cache) {
                 return Ok(());
             }
-            self.latest_epoch.store(cache.latest().unwrap_or(NO_EPOCH), Ordering::Release);
+            self.latest_epoch
+                .store(cache.latest().unwrap_or(NO_EPOCH), Ordering::Release);
         }
         w.epochs_unsynced = true;
         match self.write_epochs(false) {
@@ -177,7 +191,8 @@ impl PartitionLog {
             return Ok(());
         }
         let content = checkpoint::format_epochs(self.epochs.read().entries());
-        self.state.replace_file(&self.dir.join(checkpoint::LEADER_EPOCHS), &content, durable)
+        self.state
+            .replace_file(&self.dir.join(checkpoint::LEADER_EPOCHS), &content, durable)
     }
 
     /// Replaces the settings.
@@ -241,7 +256,11 @@ impl PartitionLog {
     /// Moves the log end; readers see bytes and offset together.
     fn publish_end(&self, segment: &Segment, position: u64, offset: i64) {
         segment.publish(position);
-        self.end.store(Arc::new(LogEnd { offset, segment_base: segment.base_offset, position }));
+        self.end.store(Arc::new(LogEnd {
+            offset,
+            segment_base: segment.base_offset,
+            position,
+        }));
     }
 }
 
