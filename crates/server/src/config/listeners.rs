@@ -82,7 +82,7 @@ pub fn parse_address(address: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), port))
 }
 
-/// Parses `NAME:PROTOCOL` pairs; unknown protocols are refused, those that are not built yet are kept (they matter only when a listener uses them).
+/// Parses `NAME:PROTOCOL` pairs; unknown protocols are refused, those of later versions are kept (they matter only when a listener uses them).
 pub fn parse_protocol_map(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut map = BTreeMap::new();
     for item in list(text) {
