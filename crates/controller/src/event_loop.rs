@@ -92,15 +92,15 @@ impl EventLoop {
             return Err(journal.bad(reason));
         }
         let base = snapshot::load_newest(journal.dir())?;
-        if let Some((end, _)) = &base {
-            if journal.end_offset() < end.offset {
-                warn!(
-                    log_end = journal.end_offset(),
-                    snapshot_end = end.offset,
-                    "the metadata log ends before its snapshot does, starting it there"
-                );
-                journal.start_at(*end)?;
-            }
+        if let Some((end, _)) = &base
+            && journal.end_offset() < end.offset
+        {
+            warn!(
+                log_end = journal.end_offset(),
+                snapshot_end = end.offset,
+                "the metadata log ends before its snapshot does, starting it there"
+            );
+            journal.start_at(*end)?;
         }
         let replay_from = base.as_ref().map_or(0, |(end, _)| end.offset);
         if journal.start_offset() > replay_from {
@@ -290,17 +290,18 @@ impl EventLoop {
             committed,
             Err(ControllerError::Log(LogError::NoSpace { .. }))
         );
-        if let Err(error) = &committed {
-            if full && self.journal.end_offset() == end_before {
-                // Nothing was kept: once there is room again, decisions go on from what is published.
-                error!(%error, "metadata could not be written");
-                self.image = (*self.shared.image()).clone();
-                group
-                    .waiting
-                    .into_iter()
-                    .for_each(|decision| decision.finish(Err(error.clone())));
-                return Ok(());
-            }
+        if let Err(error) = &committed
+            && full
+            && self.journal.end_offset() == end_before
+        {
+            // Nothing was kept: once there is room again, decisions go on from what is published.
+            error!(%error, "metadata could not be written");
+            self.image = (*self.shared.image()).clone();
+            group
+                .waiting
+                .into_iter()
+                .for_each(|decision| decision.finish(Err(error.clone())));
+            return Ok(());
         }
         for decision in group.waiting {
             decision.finish(
