@@ -136,11 +136,11 @@ fn with_bound_ports(config: &Config, bound: &[BoundListener]) -> Vec<Listener> {
     advertised
 }
 
+/// Opened and locked directories.
+type Dirs = Vec<Arc<LogDir>>;
+
 /// The directories for partitions, and the metadata directory when it is none of them (it is only locked).
-fn split_dirs(
-    config: &Config,
-    dirs: Vec<Arc<LogDir>>,
-) -> Result<(Vec<Arc<LogDir>>, Vec<Arc<LogDir>>), StartError> {
+fn split_dirs(config: &Config, dirs: Vec<Arc<LogDir>>) -> Result<(Dirs, Dirs), StartError> {
     if !dirs.iter().any(|dir| dir.path() == config.metadata_log_dir) {
         return Err(StartError::LogDir {
             path: config.metadata_log_dir.clone(),
