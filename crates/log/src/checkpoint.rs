@@ -71,8 +71,14 @@ pub(crate) fn parse_epochs(text: &str) -> Result<Vec<EpochEntry>, String> {
     let mut out: Vec<EpochEntry> = Vec::new();
     for line in lines(text)? {
         let [epoch, start] = fields::<2>(line)?;
-        let entry = EpochEntry { epoch: number(epoch, line)?, start_offset: number(start, line)? };
-        if out.last().is_some_and(|l| l.epoch >= entry.epoch || l.start_offset > entry.start_offset) {
+        let entry = EpochEntry {
+            epoch: number(epoch, line)?,
+            start_offset: number(start, line)?,
+        };
+        if out
+            .last()
+            .is_some_and(|l| l.epoch >= entry.epoch || l.start_offset > entry.start_offset)
+        {
             return Err(format!("line \"{line}\" does not rise"));
         }
         out.push(entry);
@@ -87,7 +93,10 @@ pub(crate) fn format_partition_metadata(topic_id: &str) -> Vec<u8> {
 
 /// Topic id in a `partition.metadata`.
 pub(crate) fn parse_partition_metadata(text: &str) -> Option<String> {
-    text.lines().find_map(|l| l.strip_prefix("topic_id:")).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty())
+    text.lines()
+        .find_map(|l| l.strip_prefix("topic_id:"))
+        .map(|id| id.trim().to_owned())
+        .filter(|id| !id.is_empty())
 }
 
 /// Body lines after checking version and count, so that a half-written file is noticed.
@@ -100,16 +109,23 @@ fn lines(text: &str) -> Result<Vec<&str>, String> {
     let count: usize = number(all.next().ok_or("no count line")?, "count")?;
     let body: Vec<&str> = all.filter(|l| !l.trim().is_empty()).collect();
     if body.len() != count || !text.ends_with('\n') {
-        return Err(format!("{count} lines announced, {} whole ones there", body.len()));
+        return Err(format!(
+            "{count} lines announced, {} whole ones there",
+            body.len()
+        ));
     }
     Ok(body)
 }
 
 fn fields<const N: usize>(line: &str) -> Result<[&str; N], String> {
     let parts: Vec<&str> = line.split_whitespace().collect();
-    parts.try_into().map_err(|_| format!("line \"{line}\" does not have {N} fields"))
+    parts
+        .try_into()
+        .map_err(|_| format!("line \"{line}\" does not have {N} fields"))
 }
 
 fn number<T: std::str::FromStr>(text: &str, line: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|_| format!("line \"{line}\" has a bad number"))
+    text.trim()
+        .parse()
+        .map_err(|_| format!("line \"{line}\" has a bad number"))
 }

@@ -51,6 +51,8 @@ pub struct LogDir {
     high_watermarks: Mutex<Offsets>,
     log_starts: Mutex<Offsets>,
     logs: Mutex<BTreeMap<Key, Arc<PartitionLog>>>,
+    /// Held while a partition is opened or deleted: two recoveries of the same files would cut under each other.
+    busy: Mutex<BTreeMap<Key, Arc<Mutex<()>>>>,
 }
 
 impl LogDir {
@@ -59,13 +61,19 @@ impl LogDir {
     /// directory fsynced before this returns. Leftover `*-delete` directories are removed.
     pub fn open(path: &Path) -> Result<Arc<LogDir>, LogError> {
         let failed = |context| {
-            move |e: io::Error| LogError::Io { context, path: path.to_path_buf(), source: Arc::new(e) }
+            move |e: io::Error| LogError::Io {
+                context,
+                path: path.to_path_buf(),
+                source: Arc::new(e),
+            }
         };
         fs::create_dir_all(path).map_err(failed("cannot create"))?;
         let lock = take_lock(path)?;
-        let (clean, clean_broker_epoch) = consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
+        let (clean, clean_broker_epoch) =
+            consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
         let recovery = read_offsets(&path.join(checkpoint::RECOVERY_POINTS));
-        let high_watermarks = read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
+        let high_watermarks =
+            read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
         let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS)).unwrap_or_default();
         let dir = LogDir {
             path: path.to_path_buf(),
@@ -77,10 +85,15 @@ impl LogDir {
             high_watermarks: Mutex::new(high_watermarks),
             log_starts: Mutex::new(log_starts),
             logs: Mutex::default(),
+            busy: Mutex::default(),
         };
         for entry in fs::read_dir(path).map_err(failed("cannot list"))? {
             let entry = entry.map_err(failed("cannot list"))?;
-            if entry.file_name().to_str().is_some_and(names::is_deleted_dir) {
+            if entry
+                .file_name()
+                .to_str()
+                .is_some_and(names::is_deleted_dir)
+            {
                 fs::remove_dir_all(entry.path()).map_err(failed("cannot clear leftovers of"))?;
             }
         }
@@ -113,10 +126,18 @@ impl LogDir {
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
-            let Some((topic, partition)) = name.to_str().and_then(names::parse_partition_dir) else { continue };
+            let Some((topic, partition)) = name.to_str().and_then(names::parse_partition_dir)
+            else {
+                continue;
+            };
             if topic != METADATA_TOPIC && entry.file_type().map_err(failed)?.is_dir() {
                 let path = entry.path();
-                out.push(PartitionDir { topic: topic.to_owned(), partition, topic_id: topic_id_in(&path), path });
+                out.push(PartitionDir {
+                    topic: topic.to_owned(),
+                    partition,
+                    topic_id: topic_id_in(&path),
+                    path,
+                });
             }
         }
         out.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
@@ -134,6 +155,8 @@ impl LogDir {
     ) -> Result<Arc<PartitionLog>, LogError> {
         self.state.check_online()?;
         let key = (topic.to_owned(), partition);
+        let busy = self.busy(&key);
+        let _one_at_a_time = busy.lock();
         if let Some(log) = self.logs.lock().get(&key) {
             return Ok(Arc::clone(log));
         }
@@ -155,27 +178,39 @@ impl LogDir {
             dir_state: Arc::clone(&self.state),
         };
         let log = PartitionLog::open(&path, config, options)?;
-        // Two openers at once: the first to arrive here wins, and both recovered the same files to the same state.
-        Ok(Arc::clone(self.logs.lock().entry(key).or_insert(log)))
+        self.logs.lock().insert(key, Arc::clone(&log));
+        Ok(log)
     }
     /// The open log of a partition.
     pub fn get(&self, topic: &str, partition: i32) -> Option<Arc<PartitionLog>> {
-        self.logs.lock().get(&(topic.to_owned(), partition)).cloned()
+        self.logs
+            .lock()
+            .get(&(topic.to_owned(), partition))
+            .cloned()
     }
     /// Removes a partition for good: closes, renames to `…-delete`, forgets its checkpoint lines, then deletes the files.
     /// Also removes a directory whose log is not open.
     pub fn delete_log(&self, topic: &str, partition: i32) -> Result<(), LogError> {
         self.state.check_online()?;
         let key = (topic.to_owned(), partition);
+        let busy = self.busy(&key);
+        let _one_at_a_time = busy.lock();
         let log = self.logs.lock().remove(&key);
         self.high_watermarks.lock().remove(&key);
         self.log_starts.lock().remove(&key);
         // Its line must not outlive it: a new partition of that name would be believed up to a foreign offset.
-        self.state.replace_recovery_points(|points| _ = points.remove(&key))?;
+        self.state
+            .replace_recovery_points(|points| _ = points.remove(&key))?;
         match log {
             Some(log) => log.delete(),
             None => self.delete_unopened(topic, partition),
         }
+    }
+    fn busy(&self, key: &Key) -> Arc<Mutex<()>> {
+        let mut busy = self.busy.lock();
+        // Locks nobody holds any more are not worth keeping.
+        busy.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(busy.entry(key.clone()).or_default())
     }
     fn delete_unopened(&self, topic: &str, partition: i32) -> Result<(), LogError> {
         let path = self.path.join(names::partition_dir(topic, partition));
@@ -190,8 +225,12 @@ impl LogDir {
     /// Writes the three checkpoint files from the open logs (call it every few seconds). Lines of partitions that are not
     /// open are kept as they were read.
     pub fn write_checkpoints(&self) -> Result<(), LogError> {
-        let logs: Vec<(Key, Arc<PartitionLog>)> =
-            self.logs.lock().iter().map(|(k, l)| (k.clone(), Arc::clone(l))).collect();
+        let logs: Vec<(Key, Arc<PartitionLog>)> = self
+            .logs
+            .lock()
+            .iter()
+            .map(|(k, l)| (k.clone(), Arc::clone(l)))
+            .collect();
         self.state.replace_recovery_points(|points| {
             for (k, log) in logs.iter().filter(|(_, l)| l.segment_count() > 0) {
                 points.insert(k.clone(), log.recovery_point());
@@ -226,27 +265,51 @@ impl LogDir {
             return Ok(());
         }
         self.state.check_online()?;
-        self.state.replace_file(&path, &checkpoint::format_offsets(&all), true)
+        self.state
+            .replace_file(&path, &checkpoint::format_offsets(&all), true)
     }
-    /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker.
+    /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker. After
+    /// an unclean start there is no marker as long as a partition on disk was not opened: nobody has recovered it yet.
     pub fn close_clean(&self, broker_epoch: i64) -> Result<(), LogError> {
         let logs: Vec<Arc<PartitionLog>> = self.logs.lock().values().cloned().collect();
         for log in &logs {
             log.close_clean()?;
         }
         self.write_checkpoints()?;
+        if !self.clean {
+            let unopened = self
+                .scan()?
+                .into_iter()
+                .find(|d| self.get(&d.topic, d.partition).is_none());
+            if let Some(d) = unopened {
+                tracing::warn!(log = %d.path.display(), "was never recovered, the next start checks all logs again");
+                return Ok(());
+            }
+        }
         let marker = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
-        self.state.replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
+        self.state
+            .replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
     }
 }
 
 /// Excludes other processes: flock for ours, a POSIX record lock for a Java broker's.
 fn take_lock(dir: &Path) -> Result<File, LogError> {
     let path = dir.join(LOCK);
-    let failed = |e: io::Error| LogError::Io { context: "cannot lock", path: path.clone(), source: Arc::new(e) };
-    let file =
-        File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-    let locked = || LogError::Locked { dir: dir.to_path_buf() };
+    let failed = |e: io::Error| LogError::Io {
+        context: "cannot lock",
+        path: path.clone(),
+        source: Arc::new(e),
+    };
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(failed)?;
+    let locked = || LogError::Locked {
+        dir: dir.to_path_buf(),
+    };
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(locked()),
@@ -254,7 +317,7 @@ fn take_lock(dir: &Path) -> Result<File, LogError> {
     }
     match rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(e) if matches!(e, rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(locked()),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(locked()),
         Err(e) => Err(failed(e.into())),
     }
 }
@@ -269,7 +332,13 @@ fn consume_marker(dir: &Path) -> io::Result<(bool, Option<i64>)> {
     fs::remove_file(&path)?;
     File::open(dir)?.sync_all()?;
     let epoch = text.split_once("\"brokerEpoch\":").map(|(_, rest)| rest);
-    let digits = |r: &str| r.trim_start().split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok();
+    let digits = |r: &str| {
+        r.trim_start()
+            .split(|c: char| !(c.is_ascii_digit() || c == '-'))
+            .next()?
+            .parse()
+            .ok()
+    };
     Ok((true, epoch.and_then(digits)))
 }
 
@@ -290,5 +359,7 @@ fn read_offsets(path: &Path) -> Option<Offsets> {
 }
 
 fn topic_id_in(dir: &Path) -> Option<String> {
-    checkpoint::parse_partition_metadata(&fs::read_to_string(dir.join(checkpoint::PARTITION_METADATA)).ok()?)
+    checkpoint::parse_partition_metadata(
+        &fs::read_to_string(dir.join(checkpoint::PARTITION_METADATA)).ok()?,
+    )
 }

@@ -25,7 +25,10 @@ impl EpochCache {
             return false;
         }
         self.entries.retain(|e| e.start_offset < offset);
-        self.entries.push(EpochEntry { epoch, start_offset: offset });
+        self.entries.push(EpochEntry {
+            epoch,
+            start_offset: offset,
+        });
         true
     }
     /// Drops entries that start at or above `offset`.
@@ -37,7 +40,9 @@ impl EpochCache {
     /// Forgets what is below `offset`; the epoch in force there then starts at it.
     pub(crate) fn truncate_from_start(&mut self, offset: i64) -> bool {
         let below = self.entries.partition_point(|e| e.start_offset <= offset);
-        let Some(in_force) = below.checked_sub(1) else { return false };
+        let Some(in_force) = below.checked_sub(1) else {
+            return false;
+        };
         let changed = in_force > 0 || self.entries[in_force].start_offset != offset;
         self.entries.drain(..in_force);
         self.entries[0].start_offset = offset;
@@ -59,12 +64,18 @@ impl EpochCache {
             return None;
         }
         if self.latest()? == epoch {
-            return Some(EpochEndOffset { epoch, end_offset: log_end });
+            return Some(EpochEndOffset {
+                epoch,
+                end_offset: log_end,
+            });
         }
         let n = self.entries.partition_point(|e| e.epoch <= epoch);
         let end_offset = self.entries.get(n)?.start_offset;
         let known = n.checked_sub(1).map_or(epoch, |i| self.entries[i].epoch);
-        Some(EpochEndOffset { epoch: known, end_offset })
+        Some(EpochEndOffset {
+            epoch: known,
+            end_offset,
+        })
     }
 }
 
@@ -73,7 +84,14 @@ mod tests {
     use super::*;
 
     fn cache(list: &[(i32, i64)]) -> EpochCache {
-        EpochCache::new(list.iter().map(|&(epoch, start_offset)| EpochEntry { epoch, start_offset }).collect())
+        EpochCache::new(
+            list.iter()
+                .map(|&(epoch, start_offset)| EpochEntry {
+                    epoch,
+                    start_offset,
+                })
+                .collect(),
+        )
     }
 
     #[test]
@@ -110,6 +128,9 @@ mod tests {
         assert!(c.truncate_from_start(7));
         assert_eq!(c, cache(&[(4, 7)]));
         assert!(!c.truncate_from_start(7));
-        assert_eq!((c.epoch_for_offset(6), c.epoch_for_offset(7)), (None, Some(4)));
+        assert_eq!(
+            (c.epoch_for_offset(6), c.epoch_for_offset(7)),
+            (None, Some(4))
+        );
     }
 }

@@ -31,7 +31,14 @@ struct Entries<const N: usize> {
 
 impl<const N: usize> EntryFile<N> {
     fn empty(file: Arc<FileHandle>) -> Self {
-        EntryFile { file, inner: RwLock::new(Entries { in_file: 0, pending: Vec::new(), last: None }) }
+        EntryFile {
+            file,
+            inner: RwLock::new(Entries {
+                in_file: 0,
+                pending: Vec::new(),
+                last: None,
+            }),
+        }
     }
     /// Takes over what is on disk; `Ok(None)` when the file cannot be trusted (odd length).
     fn load(file: Arc<FileHandle>) -> Result<Option<Self>, LogError> {
@@ -112,8 +119,16 @@ impl<const N: usize> EntryFile<N> {
     }
     /// Forgets everything, in memory and on disk (before a rebuild).
     fn reset(&self) -> Result<(), LogError> {
-        *self.inner.write() = Entries { in_file: 0, pending: Vec::new(), last: None };
-        if self.file.len_on_disk()?.unwrap_or(0) > 0 { self.file.set_len(0) } else { Ok(()) }
+        *self.inner.write() = Entries {
+            in_file: 0,
+            pending: Vec::new(),
+            last: None,
+        };
+        if self.file.len_on_disk()?.unwrap_or(0) > 0 {
+            self.file.set_len(0)
+        } else {
+            Ok(())
+        }
     }
     /// Number of entries for which `before` holds; they must stand in front.
     fn partition_point(&self, before: impl Fn(&[u8; N]) -> bool) -> Result<usize, LogError> {
@@ -128,7 +143,11 @@ impl<const N: usize> EntryFile<N> {
         Ok(low)
     }
     fn sync(&self) -> Result<(), LogError> {
-        if self.file.len_on_disk()?.is_some() { self.file.sync() } else { Ok(()) }
+        if self.file.len_on_disk()?.is_some() {
+            self.file.sync()
+        } else {
+            Ok(())
+        }
     }
     /// A file as Kafka expects it beside every segment, also when it has no entry.
     fn ensure_on_disk(&self) -> Result<(), LogError> {
@@ -150,11 +169,16 @@ pub(crate) struct OffsetIndex {
 
 impl OffsetIndex {
     pub(crate) fn new(path: std::path::PathBuf, base: i64, state: &Arc<LogDirState>) -> Self {
-        OffsetIndex { base, entries: EntryFile::empty(FileHandle::new(path, state)) }
+        OffsetIndex {
+            base,
+            entries: EntryFile::empty(FileHandle::new(path, state)),
+        }
     }
     /// `Ok(false)`: not usable as it is, must be rebuilt.
     pub(crate) fn load(&mut self, log_size: u64) -> Result<bool, LogError> {
-        let Some(entries) = EntryFile::load(Arc::clone(&self.entries.file))? else { return Ok(false) };
+        let Some(entries) = EntryFile::load(Arc::clone(&self.entries.file))? else {
+            return Ok(false);
+        };
         self.entries = entries;
         Ok(match self.last()? {
             Some((offset, position)) => offset >= self.base && position < log_size && position > 0,
@@ -183,7 +207,9 @@ impl OffsetIndex {
     }
     /// A position from which a forward walk finds `offset`.
     pub(crate) fn lookup(&self, offset: i64) -> Result<u64, LogError> {
-        let n = self.entries.partition_point(|e| self.decode(e).0 <= offset)?;
+        let n = self
+            .entries
+            .partition_point(|e| self.decode(e).0 <= offset)?;
         Ok(match n.checked_sub(1) {
             None => 0,
             Some(at) => self.entries.get(at)?.map_or(0, |e| self.decode(&e).1),
@@ -191,7 +217,9 @@ impl OffsetIndex {
     }
     /// Drops entries of batches at or behind `position`.
     pub(crate) fn truncate_to_position(&self, position: u64) -> Result<(), LogError> {
-        let n = self.entries.partition_point(|e| self.decode(e).1 < position)?;
+        let n = self
+            .entries
+            .partition_point(|e| self.decode(e).1 < position)?;
         self.entries.truncate(n)
     }
     pub(crate) fn reset(&self) -> Result<(), LogError> {
@@ -217,11 +245,16 @@ pub(crate) struct TimeIndex {
 
 impl TimeIndex {
     pub(crate) fn new(path: std::path::PathBuf, base: i64, state: &Arc<LogDirState>) -> Self {
-        TimeIndex { base, entries: EntryFile::empty(FileHandle::new(path, state)) }
+        TimeIndex {
+            base,
+            entries: EntryFile::empty(FileHandle::new(path, state)),
+        }
     }
     /// `Ok(false)`: not usable as it is, must be rebuilt.
     pub(crate) fn load(&mut self) -> Result<bool, LogError> {
-        let Some(entries) = EntryFile::load(Arc::clone(&self.entries.file))? else { return Ok(false) };
+        let Some(entries) = EntryFile::load(Arc::clone(&self.entries.file))? else {
+            return Ok(false);
+        };
         self.entries = entries;
         Ok(match self.last()? {
             Some((timestamp, offset)) => timestamp >= 0 && offset >= self.base,
@@ -240,7 +273,11 @@ impl TimeIndex {
     }
     /// Adds an entry when it rises above the last one.
     pub(crate) fn push_if_above(&self, timestamp: i64, offset: i64) -> Result<(), LogError> {
-        if timestamp < 0 || self.last()?.is_some_and(|(t, o)| timestamp <= t || offset < o) {
+        if timestamp < 0
+            || self
+                .last()?
+                .is_some_and(|(t, o)| timestamp <= t || offset < o)
+        {
             return Ok(());
         }
         let mut e = [0u8; 12];
@@ -251,15 +288,22 @@ impl TimeIndex {
     }
     /// An offset before which no record has a timestamp ≥ `timestamp`.
     pub(crate) fn lookup(&self, timestamp: i64) -> Result<i64, LogError> {
-        let n = self.entries.partition_point(|e| self.decode(e).0 < timestamp)?;
+        let n = self
+            .entries
+            .partition_point(|e| self.decode(e).0 < timestamp)?;
         Ok(match n.checked_sub(1) {
             None => self.base,
-            Some(at) => self.entries.get(at)?.map_or(self.base, |e| self.decode(&e).1),
+            Some(at) => self
+                .entries
+                .get(at)?
+                .map_or(self.base, |e| self.decode(&e).1),
         })
     }
     /// Drops entries of offsets ≥ `offset`.
     pub(crate) fn truncate_to_offset(&self, offset: i64) -> Result<(), LogError> {
-        let n = self.entries.partition_point(|e| self.decode(e).1 < offset)?;
+        let n = self
+            .entries
+            .partition_point(|e| self.decode(e).1 < offset)?;
         self.entries.truncate(n)
     }
     pub(crate) fn reset(&self) -> Result<(), LogError> {

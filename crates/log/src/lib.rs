@@ -45,6 +45,6 @@ pub use partition_log::PartitionLog;
 pub use state::LogDirState;
 pub use sync::{SyncDone, SyncPolicy, Syncer};
 pub use types::{
-    AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, EpochEndOffset, EpochEntry, OpenTransaction, RetentionOutcome,
-    Slice, TimestampAndOffset,
+    AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, EpochEndOffset, EpochEntry,
+    OpenTransaction, RetentionOutcome, Slice, TimestampAndOffset,
 };

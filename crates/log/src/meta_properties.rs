@@ -27,12 +27,25 @@ impl MetaProperties {
         let path = dir.join(FILE);
         let text = match fs::read_to_string(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(LogError::Io { context: "cannot read", path, source: Arc::new(e) }),
+            Err(e) => {
+                return Err(LogError::Io {
+                    context: "cannot read",
+                    path,
+                    source: Arc::new(e),
+                });
+            }
             Ok(text) => text,
         };
-        let bad = |reason: &str| LogError::BadFile { path: path.clone(), reason: reason.to_owned() };
+        let bad = |reason: &str| LogError::BadFile {
+            path: path.clone(),
+            reason: reason.to_owned(),
+        };
         let value = |key: &str| {
-            let of_line = |l: &str| l.split_once('=').filter(|(k, _)| k.trim() == key).map(|(_, v)| v.trim().to_owned());
+            let of_line = |l: &str| {
+                l.split_once('=')
+                    .filter(|(k, _)| k.trim() == key)
+                    .map(|(_, v)| v.trim().to_owned())
+            };
             text.lines().find_map(of_line).filter(|v| !v.is_empty())
         };
         if value("version").is_none_or(|v| v != "1") {
@@ -43,7 +56,11 @@ impl MetaProperties {
             None => None,
         };
         let cluster_id = value("cluster.id").ok_or_else(|| bad("cluster.id is missing"))?;
-        Ok(Some(MetaProperties { cluster_id, node_id, directory_id: value("directory.id") }))
+        Ok(Some(MetaProperties {
+            cluster_id,
+            node_id,
+            directory_id: value("directory.id"),
+        }))
     }
     /// Writes it atomically (temp, fsync, rename, fsync of the directory), creating `dir` when needed.
     pub fn write(&self, dir: &Path) -> Result<(), LogError> {
@@ -58,6 +75,10 @@ impl MetaProperties {
         text.push_str("version=1\n");
         fs::create_dir_all(dir)
             .and_then(|()| checkpoint::replace(&path, text.as_bytes(), true))
-            .map_err(|e| LogError::Io { context: "cannot write", path, source: Arc::new(e) })
+            .map_err(|e| LogError::Io {
+                context: "cannot write",
+                path,
+                source: Arc::new(e),
+            })
     }
 }

@@ -79,12 +79,19 @@ impl PartitionLog {
     /// Begins a verbatim append (mirror, follower) at the log end, which must be `expected_offset`. Bytes are pushed in
     /// pieces of any cut; see [`MirrorAppend`]. Only one is alive: a newer one, a leader append, a truncation or a close
     /// supersedes it.
-    pub fn mirror_append(self: &Arc<Self>, expected_offset: i64, now_ms: i64) -> Result<MirrorAppend, LogError> {
+    pub fn mirror_append(
+        self: &Arc<Self>,
+        expected_offset: i64,
+        now_ms: i64,
+    ) -> Result<MirrorAppend, LogError> {
         let mut w = self.lock_writer();
         self.check_writable(&w)?;
         let end_offset = self.log_end_offset();
         if end_offset != expected_offset {
-            return Err(LogError::UnexpectedLogEnd { expected: expected_offset, log_end: end_offset });
+            return Err(LogError::UnexpectedLogEnd {
+                expected: expected_offset,
+                log_end: end_offset,
+            });
         }
         let token = self.begin_mirror(&mut w)?;
         let info = MirrorAppendInfo {
@@ -156,7 +163,9 @@ impl MirrorAppend {
                     }
                 }
             }
-            let Some(batch) = &mut self.batch else { continue };
+            let Some(batch) = &mut self.batch else {
+                continue;
+            };
             let current = match &mut run {
                 Some(r) => r,
                 None => run.insert(Run::resume(&log, batch)?),
@@ -192,7 +201,9 @@ impl MirrorAppend {
         let header = match BatchHeader::parse(&self.head) {
             Ok(h) => h,
             Err(RecordsError::Truncated { .. }) => return Ok(used),
-            Err(RecordsError::OldFormat { magic, offset }) => return Err(LogError::OldFormat { offset, magic }),
+            Err(RecordsError::OldFormat { magic, offset }) => {
+                return Err(LogError::OldFormat { offset, magic });
+            }
             Err(e) => return Err(e.into()),
         };
         let head = std::mem::take(&mut self.head);
@@ -241,11 +252,18 @@ impl MirrorAppend {
         if h.base_offset < next_offset {
             let straddles = h.last_offset() >= next_offset && run.is_none();
             if !straddles || !log.restart_below(w, h.base_offset, self.now_ms)? {
-                return Err(LogError::NotContinuous { base_offset: h.base_offset, log_end: next_offset });
+                return Err(LogError::NotContinuous {
+                    base_offset: h.base_offset,
+                    log_end: next_offset,
+                });
             }
         }
         if h.leader_epoch >= 0 && h.leader_epoch < latest {
-            return Err(LogError::EpochBackwards { offset: h.base_offset, epoch: h.leader_epoch, latest });
+            return Err(LogError::EpochBackwards {
+                offset: h.base_offset,
+                epoch: h.leader_epoch,
+                latest,
+            });
         }
         let span = Span {
             bytes: h.size() as u64,
@@ -276,14 +294,22 @@ impl MirrorAppend {
     }
 
     fn end_batch(&mut self, run: &mut Run) -> Result<(), LogError> {
-        let Some(batch) = self.batch.take() else { return Ok(()) };
+        let Some(batch) = self.batch.take() else {
+            return Ok(());
+        };
         let h = batch.header;
         let computed = batch.crc.value();
         if computed != h.crc {
-            return Err(RecordsError::CrcMismatch { base_offset: h.base_offset, stored: h.crc, computed }.into());
+            return Err(RecordsError::CrcMismatch {
+                base_offset: h.base_offset,
+                stored: h.crc,
+                computed,
+            }
+            .into());
         }
         let control = batch.control.map(|bytes| control_or_unknown(&bytes));
-        run.done.push((Incoming { header: h, control }, batch.position));
+        run.done
+            .push((Incoming { header: h, control }, batch.position));
         run.next_offset = h.next_offset();
         run.latest_epoch = run.latest_epoch.max(h.leader_epoch);
         Ok(())
@@ -293,15 +319,21 @@ impl MirrorAppend {
     fn write(&mut self, w: &mut Writer, run: Option<Run>, piece: &[u8]) -> Result<(), LogError> {
         let Some(mut run) = run else { return Ok(()) };
         run.write_out(&self.log, w, piece)?;
-        let Some((last, position)) = run.done.last() else { return Ok(()) };
-        let (end_position, end_offset) = (position + last.header.size() as u64, last.header.next_offset());
+        let Some((last, position)) = run.done.last() else {
+            return Ok(());
+        };
+        let (end_position, end_offset) = (
+            position + last.header.size() as u64,
+            last.header.next_offset(),
+        );
         let mut bytes = 0;
         for (incoming, position) in &run.done {
             self.log.take_in(w, &run.segment, incoming, *position)?;
             bytes += incoming.header.size() as u64;
             self.count(&incoming.header);
         }
-        self.log.publish_appended(&run.segment, end_position, end_offset, bytes);
+        self.log
+            .publish_appended(&run.segment, end_position, end_offset, bytes);
         self.info.end_offset = end_offset;
         Ok(())
     }
@@ -332,7 +364,10 @@ impl MirrorAppend {
             return Err(LogError::Superseded);
         }
         self.over = true;
-        let partial = self.batch.as_ref().map_or(0, |b| b.header.size() - b.missing);
+        let partial = self
+            .batch
+            .as_ref()
+            .map_or(0, |b| b.header.size() - b.missing);
         self.info.partial_tail_bytes = (partial + self.head.len()) as u64;
         log.supersede_mirror(&mut w)?;
         Ok(self.info.clone())
@@ -396,7 +431,12 @@ impl Run {
         let keep = (position.saturating_sub(self.position) as usize).min(self.unwritten.len());
         self.unwritten.end = self.unwritten.start + keep;
     }
-    fn write_out(&mut self, log: &PartitionLog, w: &mut Writer, piece: &[u8]) -> Result<(), LogError> {
+    fn write_out(
+        &mut self,
+        log: &PartitionLog,
+        w: &mut Writer,
+        piece: &[u8],
+    ) -> Result<(), LogError> {
         let bytes = &piece[self.unwritten.clone()];
         if !bytes.is_empty() {
             log.mark_unpublished(w, &self.segment);

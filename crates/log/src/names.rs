@@ -37,7 +37,8 @@ pub(crate) fn partition_dir(topic: &str, partition: i32) -> String {
 /// Topic and partition of a directory name; `None` for foreign ones and those being deleted.
 pub(crate) fn parse_partition_dir(name: &str) -> Option<(&str, i32)> {
     let (topic, partition) = name.rsplit_once('-')?;
-    let canonical = partition.bytes().all(|b| b.is_ascii_digit()) && (partition == "0" || !partition.starts_with('0'));
+    let canonical = partition.bytes().all(|b| b.is_ascii_digit())
+        && (partition == "0" || !partition.starts_with('0'));
     if topic.is_empty() || !canonical {
         return None;
     }
@@ -47,7 +48,11 @@ pub(crate) fn parse_partition_dir(name: &str) -> Option<(&str, i32)> {
 /// A name for a partition directory on its way out, unique, within the file system's limit.
 pub(crate) fn deleted_dir(topic: &str, partition: i32) -> String {
     let unique = || RandomState::new().build_hasher().finish();
-    let suffix = format!("-{partition}.{:016x}{:016x}{DELETE_SUFFIX}", unique(), unique());
+    let suffix = format!(
+        "-{partition}.{:016x}{:016x}{DELETE_SUFFIX}",
+        unique(),
+        unique()
+    );
     let mut keep = topic.len().min(FILE_NAME_BYTES_MAX - suffix.len());
     while !topic.is_char_boundary(keep) {
         keep -= 1;
@@ -57,7 +62,12 @@ pub(crate) fn deleted_dir(topic: &str, partition: i32) -> String {
 
 /// Whether [`deleted_dir`] (or Kafka) made this name.
 pub(crate) fn is_deleted_dir(name: &str) -> bool {
-    let Some((front, unique)) = name.strip_suffix(DELETE_SUFFIX).and_then(|n| n.rsplit_once('.')) else { return false };
+    let Some((front, unique)) = name
+        .strip_suffix(DELETE_SUFFIX)
+        .and_then(|n| n.rsplit_once('.'))
+    else {
+        return false;
+    };
     unique.len() == 32 && unique.bytes().all(|b| b.is_ascii_hexdigit()) && front.contains('-')
 }
 
@@ -67,10 +77,21 @@ mod tests {
 
     #[test]
     fn names_read_back_and_foreign_ones_do_not() {
-        assert_eq!(parse_segment_file("00000000003000000000.timeindex"), Some((3_000_000_000, "timeindex")));
+        assert_eq!(
+            parse_segment_file("00000000003000000000.timeindex"),
+            Some((3_000_000_000, "timeindex"))
+        );
         assert_eq!(parse_segment_file("0.log"), None);
         assert_eq!(parse_partition_dir("a-b-12"), Some(("a-b", 12)));
-        for foreign in ["a", "-1", "a-", "a-01", "a-x", "a-1.0123-delete", "a-99999999999"] {
+        for foreign in [
+            "a",
+            "-1",
+            "a-",
+            "a-01",
+            "a-x",
+            "a-1.0123-delete",
+            "a-99999999999",
+        ] {
             assert_eq!(parse_partition_dir(foreign), None, "{foreign}");
         }
         let long = deleted_dir(&"t".repeat(249), 100_000);

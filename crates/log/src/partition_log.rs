@@ -8,6 +8,7 @@ mod append;
 mod maintain;
 mod read;
 mod recover;
+mod salvage;
 
 pub(crate) use append::{Incoming, Span};
 pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};
@@ -55,6 +56,8 @@ pub struct PartitionLog {
     writer: Mutex<Writer>,
     /// One flush at a time: a second one must not report what the first has not synced yet.
     flushing: Mutex<()>,
+    /// Held while the epoch checkpoint is written: writer and flush both do.
+    epochs_file: Mutex<()>,
 }
 
 /// The log end as readers see it: an offset and the place that belongs to it.
@@ -69,6 +72,7 @@ struct LogEnd {
 #[derive(Debug)]
 pub(crate) struct Writer {
     closed: bool,
+    deleted: bool,
     /// Token of the live verbatim append; 0 for none.
     mirror_token: u64,
     tokens_given: u64,
@@ -116,6 +120,9 @@ impl PartitionLog {
         let start = self.log_start_offset();
         let value = offset.clamp(start, self.log_end_offset().max(start));
         let before = self.high_watermark.swap(value, Ordering::AcqRel);
+        // A truncation may have moved the end meanwhile; it lowers the watermark only once.
+        self.high_watermark
+            .fetch_min(self.log_end_offset().max(start), Ordering::AcqRel);
         if before != value {
             let mut producers = self.producers.lock();
             if producers.high_watermark_moved(value) {
@@ -126,11 +133,17 @@ impl PartitionLog {
     }
     /// min(high watermark, first offset of an undecided transaction).
     pub fn last_stable_offset(&self) -> i64 {
-        let unstable = self.first_unstable.load(Ordering::Acquire).max(self.log_start_offset());
+        let unstable = self
+            .first_unstable
+            .load(Ordering::Acquire)
+            .max(self.log_start_offset());
         self.high_watermark().min(unstable)
     }
     fn note_first_unstable(&self, producers: &Producers) {
-        self.first_unstable.store(producers.first_unstable().unwrap_or(i64::MAX), Ordering::Release);
+        self.first_unstable.store(
+            producers.first_unstable().unwrap_or(i64::MAX),
+            Ordering::Release,
+        );
     }
     /// Latest leader epoch in the epoch cache (an atomic load).
     pub fn latest_epoch(&self) -> Option<i32> {
@@ -147,7 +160,9 @@ impl PartitionLog {
     /// OffsetForLeaderEpoch: the largest known epoch ≤ `epoch` and where it ends (for an epoch below the first known one:
     /// that epoch, ending where the first known one starts); `None` = unknown (above the latest, or the cache is empty).
     pub fn end_offset_for_epoch(&self, epoch: i32) -> Option<EpochEndOffset> {
-        self.epochs.read().end_offset_for(epoch, self.log_end_offset())
+        self.epochs
+            .read()
+            .end_offset_for(epoch, self.log_end_offset())
     }
     /// Notes in the epoch cache that `epoch` starts at the log end (a leader taking over an ordinary topic). Not for
     /// mirrored partitions. Older epochs are ignored. Costs no file while the log has none.
@@ -158,13 +173,18 @@ impl PartitionLog {
     }
     /// Changes the epoch cache and writes its checkpoint when anything changed. A full disk leaves the file for the next
     /// flush: the cache can be rebuilt from the batches.
-    fn change_epochs(&self, w: &mut Writer, change: impl FnOnce(&mut EpochCache) -> bool) -> Result<(), LogError> {
+    fn change_epochs(
+        &self,
+        w: &mut Writer,
+        change: impl FnOnce(&mut EpochCache) -> bool,
+    ) -> Result<(), LogError> {
         {
             let mut cache = self.epochs.write();
             if !change(&mut cache) {
                 return Ok(());
             }
-            self.latest_epoch.store(cache.latest().unwrap_or(NO_EPOCH), Ordering::Release);
+            self.latest_epoch
+                .store(cache.latest().unwrap_or(NO_EPOCH), Ordering::Release);
         }
         w.epochs_unsynced = true;
         match self.write_epochs(false) {
@@ -176,8 +196,10 @@ impl PartitionLog {
         if self.segments.load().is_empty() {
             return Ok(());
         }
+        let _one_at_a_time = self.epochs_file.lock();
         let content = checkpoint::format_epochs(self.epochs.read().entries());
-        self.state.replace_file(&self.dir.join(checkpoint::LEADER_EPOCHS), &content, durable)
+        self.state
+            .replace_file(&self.dir.join(checkpoint::LEADER_EPOCHS), &content, durable)
     }
 
     /// Replaces the settings.
@@ -241,7 +263,11 @@ impl PartitionLog {
     /// Moves the log end; readers see bytes and offset together.
     fn publish_end(&self, segment: &Segment, position: u64, offset: i64) {
         segment.publish(position);
-        self.end.store(Arc::new(LogEnd { offset, segment_base: segment.base_offset, position }));
+        self.end.store(Arc::new(LogEnd {
+            offset,
+            segment_base: segment.base_offset,
+            position,
+        }));
     }
 }
 

@@ -31,7 +31,11 @@ impl BatchMeta {
             return NO_SEQUENCE;
         }
         let first = i64::from(self.last_sequence) - i64::from(self.offset_delta);
-        (if first < 0 { first + i64::from(i32::MAX) + 1 } else { first }) as i32
+        (if first < 0 {
+            first + i64::from(i32::MAX) + 1
+        } else {
+            first
+        }) as i32
     }
 }
 
@@ -76,22 +80,36 @@ pub(crate) struct Producers {
 impl Producers {
     /// The retry a client batch is, if it is one.
     pub(crate) fn duplicate(&self, h: &BatchHeader) -> Option<Duplicate> {
-        let entry = self.entries.get(&h.producer_id).filter(|e| h.has_producer_id() && e.epoch == h.producer_epoch)?;
+        let entry = self
+            .entries
+            .get(&h.producer_id)
+            .filter(|e| h.has_producer_id() && e.epoch == h.producer_epoch)?;
         let b = entry.batches.iter().find(|b| {
             h.base_sequence != NO_SEQUENCE
                 && b.first_sequence() == h.base_sequence
                 && b.last_sequence == h.last_sequence()
         })?;
         let first_offset = b.last_offset - i64::from(b.offset_delta);
-        Some(Duplicate { first_offset, last_offset: b.last_offset, timestamp: b.timestamp })
+        Some(Duplicate {
+            first_offset,
+            last_offset: b.last_offset,
+            timestamp: b.timestamp,
+        })
     }
 
     /// Whether the batch may be appended.
-    pub(crate) fn check(&self, h: &BatchHeader, control: Option<&ControlRecord>, how: Check) -> Result<(), LogError> {
+    pub(crate) fn check(
+        &self,
+        h: &BatchHeader,
+        control: Option<&ControlRecord>,
+        how: Check,
+    ) -> Result<(), LogError> {
         if how == Check::Nothing || !h.has_producer_id() {
             return Ok(());
         }
-        let Some(entry) = self.entries.get(&h.producer_id) else { return Ok(()) };
+        let Some(entry) = self.entries.get(&h.producer_id) else {
+            return Ok(());
+        };
         if h.producer_epoch < entry.epoch {
             return Err(LogError::InvalidProducerEpoch {
                 producer_id: h.producer_id,
@@ -102,11 +120,13 @@ impl Producers {
         if let Some(control) = control {
             let marker = control.end_txn_marker()?;
             return match marker {
-                Some(m) if m.coordinator_epoch < entry.coordinator_epoch => Err(LogError::CoordinatorFenced {
-                    producer_id: h.producer_id,
-                    got: m.coordinator_epoch,
-                    current: entry.coordinator_epoch,
-                }),
+                Some(m) if m.coordinator_epoch < entry.coordinator_epoch => {
+                    Err(LogError::CoordinatorFenced {
+                        producer_id: h.producer_id,
+                        got: m.coordinator_epoch,
+                        current: entry.coordinator_epoch,
+                    })
+                }
                 _ => Ok(()),
             };
         }
@@ -115,13 +135,20 @@ impl Producers {
         }
         if entry.txn_first.is_some() && !h.is_transactional() && h.producer_epoch == entry.epoch {
             let reason = "a transaction is open, the batch is not part of it".to_owned();
-            return Err(LogError::InvalidTxnState { producer_id: h.producer_id, reason });
+            return Err(LogError::InvalidTxnState {
+                producer_id: h.producer_id,
+                reason,
+            });
         }
         Ok(())
     }
 
     /// Takes a batch in, as a fact. Gives the aborted transaction an ABORT marker ends.
-    pub(crate) fn apply(&mut self, h: &BatchHeader, control: Option<&ControlRecord>) -> Option<AbortedTxn> {
+    pub(crate) fn apply(
+        &mut self,
+        h: &BatchHeader,
+        control: Option<&ControlRecord>,
+    ) -> Option<AbortedTxn> {
         match control {
             Some(c) if c.kind == ControlType::MirrorPidReset => {
                 self.forget_all();
@@ -139,7 +166,10 @@ impl Producers {
     }
 
     fn apply_data(&mut self, h: &BatchHeader) {
-        let entry = self.entries.entry(h.producer_id).or_insert_with(|| Entry::new(h.producer_epoch));
+        let entry = self
+            .entries
+            .entry(h.producer_id)
+            .or_insert_with(|| Entry::new(h.producer_epoch));
         entry.set_epoch(h.producer_epoch);
         if h.base_sequence != NO_SEQUENCE {
             if entry.batches.len() == BATCHES_PER_PRODUCER {
@@ -162,7 +192,10 @@ impl Producers {
     fn apply_marker(&mut self, h: &BatchHeader, control: &ControlRecord) -> Option<AbortedTxn> {
         // A malformed marker in a verbatim append is kept as bytes, but means nothing.
         let marker = control.end_txn_marker().ok().flatten()?;
-        let entry = self.entries.entry(h.producer_id).or_insert_with(|| Entry::new(h.producer_epoch));
+        let entry = self
+            .entries
+            .entry(h.producer_id)
+            .or_insert_with(|| Entry::new(h.producer_epoch));
         entry.set_epoch(h.producer_epoch);
         entry.coordinator_epoch = marker.coordinator_epoch;
         entry.last_timestamp = h.max_timestamp;
@@ -199,7 +232,8 @@ impl Producers {
     /// Removes producers idle since before `oldest`; those in a transaction stay.
     pub(crate) fn expire(&mut self, oldest: i64) -> usize {
         let before = self.entries.len();
-        self.entries.retain(|_, e| e.txn_first.is_some() || e.last_timestamp >= oldest);
+        self.entries
+            .retain(|_, e| e.txn_first.is_some() || e.last_timestamp >= oldest);
         before - self.entries.len()
     }
     pub(crate) fn active(&self) -> Vec<ActiveProducer> {
@@ -256,7 +290,11 @@ impl Producers {
         }
         let count = i32::from_be_bytes([header[6], header[7], header[8], header[9]]);
         let body = &bytes[SNAPSHOT_HEADER_BYTES..];
-        if usize::try_from(count).ok().and_then(|n| n.checked_mul(SNAPSHOT_ENTRY_BYTES)) != Some(body.len()) {
+        if usize::try_from(count)
+            .ok()
+            .and_then(|n| n.checked_mul(SNAPSHOT_ENTRY_BYTES))
+            != Some(body.len())
+        {
             return Err("entry count does not fit the length");
         }
         let mut out = Producers::default();
@@ -267,7 +305,18 @@ impl Producers {
     }
 
     fn read_entry(&mut self, e: &[u8]) {
-        let i64_at = |at: usize| i64::from_be_bytes([e[at], e[at + 1], e[at + 2], e[at + 3], e[at + 4], e[at + 5], e[at + 6], e[at + 7]]);
+        let i64_at = |at: usize| {
+            i64::from_be_bytes([
+                e[at],
+                e[at + 1],
+                e[at + 2],
+                e[at + 3],
+                e[at + 4],
+                e[at + 5],
+                e[at + 6],
+                e[at + 7],
+            ])
+        };
         let i32_at = |at: usize| i32::from_be_bytes([e[at], e[at + 1], e[at + 2], e[at + 3]]);
         let producer_id = i64_at(0);
         let mut entry = Entry::new(i16::from_be_bytes([e[8], e[9]]));
@@ -275,7 +324,12 @@ impl Producers {
         entry.last_timestamp = i64_at(26);
         if last_offset >= 0 && last_sequence != NO_SEQUENCE {
             let offset_delta = i32_at(22);
-            entry.batches.push_back(BatchMeta { last_sequence, last_offset, offset_delta, timestamp: entry.last_timestamp });
+            entry.batches.push_back(BatchMeta {
+                last_sequence,
+                last_offset,
+                offset_delta,
+                timestamp: entry.last_timestamp,
+            });
         }
         entry.coordinator_epoch = i32_at(34);
         let txn_first = i64_at(38);
@@ -289,7 +343,13 @@ impl Producers {
 
 impl Entry {
     fn new(epoch: i16) -> Entry {
-        Entry { epoch, batches: VecDeque::new(), coordinator_epoch: NO_COORDINATOR_EPOCH, last_timestamp: -1, txn_first: None }
+        Entry {
+            epoch,
+            batches: VecDeque::new(),
+            coordinator_epoch: NO_COORDINATOR_EPOCH,
+            last_timestamp: -1,
+            txn_first: None,
+        }
     }
     fn set_epoch(&mut self, epoch: i16) {
         if self.epoch != epoch {
@@ -302,7 +362,8 @@ impl Entry {
         let ok = if h.producer_epoch != self.epoch {
             h.base_sequence == 0
         } else {
-            i64::from(h.base_sequence) == i64::from(last) + 1 || (h.base_sequence == 0 && last == i32::MAX)
+            i64::from(h.base_sequence) == i64::from(last) + 1
+                || (h.base_sequence == 0 && last == i32::MAX)
         };
         if ok {
             return Ok(());

@@ -39,7 +39,18 @@ pub(crate) struct Scanner {
 
 impl Scanner {
     pub(crate) fn new(file: &Arc<FileHandle>, position: u64, end: u64) -> Self {
-        Scanner { file: Arc::clone(file), position, end, buffer: Vec::new(), buffer_at: 0 }
+        Scanner {
+            file: Arc::clone(file),
+            position,
+            end,
+            buffer: Vec::new(),
+            buffer_at: 0,
+        }
+    }
+
+    /// Where the next batch is looked for.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
     }
 
     /// Bytes at `position`, at least `need` of them unless the walk's end is nearer.
@@ -57,13 +68,18 @@ impl Scanner {
     }
 
     /// The next batch; `check` compares its CRC. `Ok(None)` exactly at the end.
-    pub(crate) fn next(&mut self, check: impl FnOnce(&BatchHeader) -> bool) -> Result<Option<Found>, Stop> {
+    pub(crate) fn next(
+        &mut self,
+        check: impl FnOnce(&BatchHeader) -> bool,
+    ) -> Result<Option<Found>, Stop> {
         let position = self.position;
         if position >= self.end {
             return Ok(None);
         }
         let bad = |reason: String| Stop::Bad { position, reason };
-        let window = self.window(position, HEADER_BYTES, HEADER_READ_BYTES).map_err(Stop::Failed)?;
+        let window = self
+            .window(position, HEADER_BYTES, HEADER_READ_BYTES)
+            .map_err(Stop::Failed)?;
         let header = BatchHeader::parse(window).map_err(|e| bad(e.to_string()))?;
         let next = position + header.size() as u64;
         if next > self.end {
@@ -72,7 +88,11 @@ impl Scanner {
         if check(&header) {
             let computed = self.crc(position, next).map_err(Stop::Failed)?;
             if computed != header.crc {
-                let e = RecordsError::CrcMismatch { base_offset: header.base_offset, stored: header.crc, computed };
+                let e = RecordsError::CrcMismatch {
+                    base_offset: header.base_offset,
+                    stored: header.crc,
+                    computed,
+                };
                 return Err(bad(e.to_string()));
             }
         }

@@ -98,7 +98,9 @@ impl Segment {
     }
     /// Whether a relative offset of this segment can hold `last_offset`.
     pub(crate) fn can_hold(&self, last_offset: i64) -> bool {
-        last_offset.checked_sub(self.base_offset).is_some_and(|d| (0..=i64::from(i32::MAX)).contains(&d))
+        last_offset
+            .checked_sub(self.base_offset)
+            .is_some_and(|d| (0..=i64::from(i32::MAX)).contains(&d))
     }
     /// Whether one more entry would take an index above `bytes_max`.
     pub(crate) fn index_is_full(&self, bytes_max: u32) -> bool {
@@ -117,20 +119,32 @@ impl Segment {
         let first = match first {
             Some(f) => f,
             None => {
-                let f = self.first_batch()?.map_or(NO_TIMESTAMP, |b| b.header.max_timestamp);
+                let f = self
+                    .first_batch()?
+                    .map_or(NO_TIMESTAMP, |b| b.header.max_timestamp);
                 self.tail.lock().first_timestamp = Some(f);
                 f
             }
         };
-        Ok(if first >= 0 && timestamp >= 0 { timestamp.saturating_sub(first) } else { now_ms.saturating_sub(created) })
+        Ok(if first >= 0 && timestamp >= 0 {
+            timestamp.saturating_sub(first)
+        } else {
+            now_ms.saturating_sub(created)
+        })
     }
     fn first_batch(&self) -> Result<Option<Found>, LogError> {
         let mut scan = Scanner::new(&self.log, 0, self.size());
-        scan.next(|_| false).map_err(|s| self.damaged(s, self.base_offset))
+        scan.next(|_| false)
+            .map_err(|s| self.damaged(s, self.base_offset))
     }
 
     /// Takes a batch written at `position` into the indexes (before it is published).
-    pub(crate) fn note_batch(&self, h: &BatchHeader, position: u64, interval_bytes: u32) -> Result<(), LogError> {
+    pub(crate) fn note_batch(
+        &self,
+        h: &BatchHeader,
+        position: u64,
+        interval_bytes: u32,
+    ) -> Result<(), LogError> {
         let (index_due, largest) = {
             let mut t = self.tail.lock();
             if position == 0 {
@@ -174,7 +188,10 @@ impl Segment {
             return Ok(l);
         }
         // A sealed segment's time index ends with its largest timestamp.
-        let l = self.times.last()?.unwrap_or((NO_TIMESTAMP, self.base_offset));
+        let l = self
+            .times
+            .last()?
+            .unwrap_or((NO_TIMESTAMP, self.base_offset));
         self.tail.lock().largest = Some(l);
         Ok(l)
     }
@@ -183,10 +200,16 @@ impl Segment {
     pub(crate) fn restore_tail(&self) -> Result<i64, LogError> {
         let size = self.size();
         let from = self.offsets.last()?.map_or(0, |(_, position)| position);
-        let mut largest = self.times.last()?.unwrap_or((NO_TIMESTAMP, self.base_offset));
+        let mut largest = self
+            .times
+            .last()?
+            .unwrap_or((NO_TIMESTAMP, self.base_offset));
         let mut next_offset = self.base_offset;
         let mut scan = Scanner::new(&self.log, from, size);
-        while let Some(b) = scan.next(|_| false).map_err(|s| self.damaged(s, next_offset))? {
+        while let Some(b) = scan
+            .next(|_| false)
+            .map_err(|s| self.damaged(s, next_offset))?
+        {
             next_offset = b.header.next_offset();
             if b.header.max_timestamp > largest.0 {
                 largest = (b.header.max_timestamp, b.header.last_offset());
@@ -210,14 +233,24 @@ impl Segment {
         Ok(())
     }
 
-    /// Cuts the segment at `position`, which is the start of the batch at or after `offset`. Gives the new end offset.
-    pub(crate) fn truncate_at(&self, position: u64, offset: i64) -> Result<i64, LogError> {
+    /// Offset after the last batch in front of byte `position`; all of those batches end below `offset`.
+    pub(crate) fn end_before(&self, offset: i64, position: u64) -> Result<i64, LogError> {
+        let from = self.offsets.lookup(offset.saturating_sub(1))?;
+        let mut end = self.base_offset;
+        let mut scan = Scanner::new(&self.log, if from < position { from } else { 0 }, position);
+        while let Some(b) = scan.next(|_| false).map_err(|s| self.damaged(s, end))? {
+            end = b.header.next_offset();
+        }
+        Ok(end)
+    }
+    /// Cuts the segment at `position`, which is the start of the batch at or after `offset`.
+    pub(crate) fn truncate_at(&self, position: u64, offset: i64) -> Result<(), LogError> {
         self.publish(position.min(self.size()));
         self.offsets.truncate_to_position(position)?;
         self.times.truncate_to_offset(offset)?;
         self.txns.truncate_to_offset(offset)?;
         self.log.set_len(position)?;
-        self.restore_tail()
+        self.restore_tail().map(|_| ())
     }
     /// Removes bytes behind the published size.
     pub(crate) fn cut_unpublished(&self) -> Result<(), LogError> {
@@ -253,10 +286,18 @@ impl Segment {
     pub(crate) fn modified_ms(&self) -> Result<Option<i64>, LogError> {
         let modified = std::fs::metadata(self.log.path()).and_then(|m| m.modified());
         let modified = modified.map_err(|e| self.log.read_failed(e))?;
-        Ok(modified.duration_since(std::time::UNIX_EPOCH).ok().and_then(|d| i64::try_from(d.as_millis()).ok()))
+        Ok(modified
+            .duration_since(std::time::UNIX_EPOCH)
+            .ok()
+            .and_then(|d| i64::try_from(d.as_millis()).ok()))
     }
     fn files(&self) -> [&Arc<FileHandle>; 4] {
-        [&self.log, self.offsets.file(), self.times.file(), self.txns.file()]
+        [
+            &self.log,
+            self.offsets.file(),
+            self.times.file(),
+            self.txns.file(),
+        ]
     }
     /// Closes the descriptors; they come back when needed.
     pub(crate) fn release_files(&self) {
@@ -269,9 +310,12 @@ impl Segment {
     pub(crate) fn damaged(&self, stop: Stop, near_offset: i64) -> LogError {
         match stop {
             Stop::Failed(e) => e,
-            Stop::Bad { position, reason } => {
-                LogError::Damaged { path: self.log.path().to_path_buf(), position, offset: near_offset, reason }
-            }
+            Stop::Bad { position, reason } => LogError::Damaged {
+                path: self.log.path().to_path_buf(),
+                position,
+                offset: near_offset,
+                reason,
+            },
         }
     }
 }

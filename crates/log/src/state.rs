@@ -15,7 +15,9 @@ use crate::checkpoint;
 use crate::error::LogError;
 
 /// Descriptors kept open per directory before idle ones are closed. Files with unsynced bytes are never closed.
-const OPEN_FILES_MAX_DEFAULT: usize = 4096;
+const OPEN_FILES_MAX: usize = 4096;
+/// The share of the process limit that log files may take (sockets need the rest).
+const OPEN_FILES_SHARE: u64 = 2;
 
 /// State shared by all logs of one directory. [`LogDirState::detached`] makes one without a [`crate::LogDir`] (tests, the
 /// metadata log).
@@ -52,8 +54,14 @@ impl LogDirState {
     pub fn detached(dir: &Path) -> Arc<LogDirState> {
         LogDirState::new(dir, None)
     }
-    pub(crate) fn attached(dir: &Path, recovery_points: BTreeMap<(String, i32), i64>) -> Arc<LogDirState> {
-        let points = RecoveryPoints { on_disk: Mutex::new(recovery_points), lowering: Mutex::default() };
+    pub(crate) fn attached(
+        dir: &Path,
+        recovery_points: BTreeMap<(String, i32), i64>,
+    ) -> Arc<LogDirState> {
+        let points = RecoveryPoints {
+            on_disk: Mutex::new(recovery_points),
+            lowering: Mutex::default(),
+        };
         LogDirState::new(dir, Some(points))
     }
     fn new(dir: &Path, recovery: Option<RecoveryPoints>) -> Arc<LogDirState> {
@@ -61,7 +69,7 @@ impl LogDirState {
             dir: dir.to_path_buf(),
             offline: OnceLock::new(),
             open_files: Mutex::default(),
-            open_files_max: OPEN_FILES_MAX_DEFAULT,
+            open_files_max: open_files_max(),
             recovery,
             #[cfg(test)]
             faults: Faults::default(),
@@ -79,18 +87,27 @@ impl LogDirState {
         self.offline_error()
     }
     pub(crate) fn check_online(&self) -> Result<(), LogError> {
-        if self.offline.get().is_some() { Err(self.offline_error()) } else { Ok(()) }
+        if self.offline.get().is_some() {
+            Err(self.offline_error())
+        } else {
+            Ok(())
+        }
     }
     fn offline_error(&self) -> LogError {
         let reason = self.offline_reason().unwrap_or_else(|| "unknown".into());
-        LogError::Offline { dir: self.dir.clone(), reason }
+        LogError::Offline {
+            dir: self.dir.clone(),
+            reason,
+        }
     }
     /// A failure of anything that changes files: a full disk is told as such, everything else is final.
     pub(crate) fn write_failed(&self, what: &'static str, path: &Path, e: &io::Error) -> LogError {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         if matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
             tracing::warn!(path = %path.display(), error = %e, "no space left");
-            return LogError::NoSpace { path: path.to_path_buf() };
+            return LogError::NoSpace {
+                path: path.to_path_buf(),
+            };
         }
         self.take_offline(&format!("{what} {}: {e}", path.display()))
     }
@@ -99,7 +116,9 @@ impl LogDirState {
         self.take_offline(&format!("{what} {}: {e}", path.display()))
     }
     pub(crate) fn sync_dir(&self, dir: &Path) -> Result<(), LogError> {
-        self.injected_sync_fault().and_then(|()| File::open(dir)?.sync_all()).map_err(|e| self.fatal("fsync", dir, &e))
+        self.injected_sync_fault()
+            .and_then(|()| File::open(dir)?.sync_all())
+            .map_err(|e| self.fatal("fsync", dir, &e))
     }
 
     #[cfg(not(test))]
@@ -126,13 +145,24 @@ impl LogDirState {
     }
     #[cfg(test)]
     fn injected_sync_fault(&self) -> io::Result<()> {
-        if self.faults.sync_fails.load(Ordering::SeqCst) { Err(io::Error::other("injected")) } else { Ok(()) }
+        if self.faults.sync_fails.load(Ordering::SeqCst) {
+            Err(io::Error::other("injected"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes sure that the recovery point on disk is at most `offset`, before the bytes above it go away: a stale higher
     /// one would skip the check of what is written there next. Concurrent calls share one file write.
-    pub(crate) fn lower_recovery_point(&self, topic: &str, partition: i32, offset: i64) -> Result<(), LogError> {
-        let Some(points) = &self.recovery else { return Ok(()) };
+    pub(crate) fn lower_recovery_point(
+        &self,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Result<(), LogError> {
+        let Some(points) = &self.recovery else {
+            return Ok(());
+        };
         let key = (topic.to_owned(), partition);
         points.lowering.lock().push((key.clone(), offset));
         let mut on_disk = points.on_disk.lock();
@@ -156,7 +186,9 @@ impl LogDirState {
         &self,
         collect: impl FnOnce(&mut BTreeMap<(String, i32), i64>),
     ) -> Result<(), LogError> {
-        let Some(points) = &self.recovery else { return Ok(()) };
+        let Some(points) = &self.recovery else {
+            return Ok(());
+        };
         let mut on_disk = points.on_disk.lock();
         let before = on_disk.clone();
         collect(&mut on_disk);
@@ -166,14 +198,28 @@ impl LogDirState {
         Ok(())
     }
     pub(crate) fn recovery_point(&self, topic: &str, partition: i32) -> Option<i64> {
-        self.recovery.as_ref()?.on_disk.lock().get(&(topic.to_owned(), partition)).copied()
+        self.recovery
+            .as_ref()?
+            .on_disk
+            .lock()
+            .get(&(topic.to_owned(), partition))
+            .copied()
     }
     fn write_recovery_points(&self, points: &BTreeMap<(String, i32), i64>) -> Result<(), LogError> {
         self.check_online()?;
-        self.replace_file(&self.dir.join(checkpoint::RECOVERY_POINTS), &checkpoint::format_offsets(points), true)
+        self.replace_file(
+            &self.dir.join(checkpoint::RECOVERY_POINTS),
+            &checkpoint::format_offsets(points),
+            true,
+        )
     }
     /// Replaces a file as a whole: temp, (fsync), rename, (fsync of the directory).
-    pub(crate) fn replace_file(&self, path: &Path, content: &[u8], durable: bool) -> Result<(), LogError> {
+    pub(crate) fn replace_file(
+        &self,
+        path: &Path,
+        content: &[u8],
+        durable: bool,
+    ) -> Result<(), LogError> {
         self.injected_write_fault(content.len())
             .and_then(|()| checkpoint::replace(path, content, durable))
             .map_err(|e| self.write_failed("write", path, &e))
@@ -185,14 +231,23 @@ impl LogDirState {
         let mut looks = open.len();
         while open.len() > self.open_files_max && looks > 0 {
             looks -= 1;
-            let Some(oldest) = open.pop_front() else { break };
+            let Some(oldest) = open.pop_front() else {
+                break;
+            };
             let Some(h) = oldest.upgrade() else { continue };
-            let in_use = h.touched.swap(false, Ordering::Relaxed) || h.dirty.load(Ordering::Acquire);
+            let in_use =
+                h.touched.swap(false, Ordering::Relaxed) || h.dirty.load(Ordering::Acquire);
             if in_use || !h.close_if_clean() {
                 open.push_back(oldest);
             }
         }
     }
+}
+
+fn open_files_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let share = limit.map_or(u64::MAX, |l| l / OPEN_FILES_SHARE);
+    OPEN_FILES_MAX.min(usize::try_from(share).unwrap_or(usize::MAX))
 }
 
 /// A file that is opened when it is needed and closed when the directory has too many open. The path is fixed.
@@ -230,7 +285,14 @@ impl FileHandle {
                 return Ok(Arc::clone(f));
             }
             let mut options = OpenOptions::new();
-            let f = Arc::new(options.read(true).write(true).create(create).truncate(false).open(&self.path)?);
+            let f = Arc::new(
+                options
+                    .read(true)
+                    .write(true)
+                    .create(create)
+                    .truncate(false)
+                    .open(&self.path)?,
+            );
             *open = Some(Arc::clone(&f));
             f
         };
@@ -251,8 +313,12 @@ impl FileHandle {
     }
     pub(crate) fn create(self: &Arc<Self>) -> Result<(), LogError> {
         self.state.check_online()?;
-        let made = self.state.injected_write_fault(0).and_then(|()| self.get_with(true));
-        made.map(|_| ()).map_err(|e| self.state.write_failed("create", &self.path, &e))
+        let made = self
+            .state
+            .injected_write_fault(0)
+            .and_then(|()| self.get_with(true));
+        made.map(|_| ())
+            .map_err(|e| self.state.write_failed("create", &self.path, &e))
     }
     /// Writes all of `bytes` at `position`, creating the file when needed. On error the bytes there are undefined.
     pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], position: u64) -> Result<(), LogError> {
@@ -280,18 +346,27 @@ impl FileHandle {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(self.read_failed(e)),
             other => other,
         };
-        let done = self.state.injected_sync_fault().and_then(|()| file?.sync_data());
+        let done = self
+            .state
+            .injected_sync_fault()
+            .and_then(|()| file?.sync_data());
         done.map_err(|e| self.state.fatal("fdatasync", &self.path, &e))
     }
     /// [`Self::sync`], when there is anything to sync.
     pub(crate) fn sync_if_dirty(self: &Arc<Self>) -> Result<(), LogError> {
-        if self.dirty.load(Ordering::Acquire) { self.sync() } else { Ok(()) }
+        if self.dirty.load(Ordering::Acquire) {
+            self.sync()
+        } else {
+            Ok(())
+        }
     }
     /// Removes the file; already gone is fine.
     pub(crate) fn remove(&self) -> Result<(), LogError> {
         self.close();
         match std::fs::remove_file(&self.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.state.fatal("remove", &self.path, &e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(self.state.fatal("remove", &self.path, &e))
+            }
             _ => Ok(()),
         }
     }
@@ -304,10 +379,18 @@ impl FileHandle {
         }
     }
     pub(crate) fn read_failed(&self, e: io::Error) -> LogError {
-        LogError::Io { context: "cannot read", path: self.path.clone(), source: Arc::new(e) }
+        LogError::Io {
+            context: "cannot read",
+            path: self.path.clone(),
+            source: Arc::new(e),
+        }
     }
     /// Reads up to `buf.len()` bytes at `position`; fewer only at the end of the file.
-    pub(crate) fn read_at(self: &Arc<Self>, buf: &mut [u8], position: u64) -> Result<usize, LogError> {
+    pub(crate) fn read_at(
+        self: &Arc<Self>,
+        buf: &mut [u8],
+        position: u64,
+    ) -> Result<usize, LogError> {
         let file = self.get().map_err(|e| self.read_failed(e))?;
         read_full(&file, buf, position).map_err(|e| self.read_failed(e))
     }

@@ -30,7 +30,10 @@ pub struct SyncPolicy {
 
 impl Default for SyncPolicy {
     fn default() -> Self {
-        SyncPolicy { dirty_bytes_max: 16 << 20, dirty_age_max: Duration::from_secs(1) }
+        SyncPolicy {
+            dirty_bytes_max: 16 << 20,
+            dirty_age_max: Duration::from_secs(1),
+        }
     }
 }
 
@@ -70,24 +73,36 @@ struct Entry {
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry").field("log", &self.log.dir()).field("waiters", &self.waiters.len()).finish()
+        f.debug_struct("Entry")
+            .field("log", &self.log.dir())
+            .field("waiters", &self.waiters.len())
+            .finish()
     }
 }
 
 impl Syncer {
     /// Starts `threads` (1..=64) threads.
     pub fn start(threads: usize, policy: SyncPolicy) -> Arc<Syncer> {
-        let shared = Arc::new(Shared { policy, queue: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            policy,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let mut handles = Vec::new();
         for n in 0..threads.clamp(1, THREADS_MAX) {
             let shared = Arc::clone(&shared);
-            let spawned = std::thread::Builder::new().name(format!("log-sync-{n}")).spawn(move || shared.run());
+            let spawned = std::thread::Builder::new()
+                .name(format!("log-sync-{n}"))
+                .spawn(move || shared.run());
             match spawned {
                 Ok(h) => handles.push(h),
                 Err(e) => tracing::error!(error = %e, "cannot start a syncer thread"),
             }
         }
-        Arc::new(Syncer { shared, threads: handles })
+        Arc::new(Syncer {
+            shared,
+            threads: handles,
+        })
     }
     /// Calls `done` when every offset below `offset` of `log` is on disk; at once (on this thread) when it already is.
     pub fn sync_upto(&self, log: &Arc<PartitionLog>, offset: i64, done: SyncDone) {
@@ -111,7 +126,11 @@ impl Syncer {
         self.shared.changed.notify_one();
     }
     /// [`Self::sync_upto`] for threads that may block.
-    pub fn sync_upto_blocking(&self, log: &Arc<PartitionLog>, offset: i64) -> Result<i64, LogError> {
+    pub fn sync_upto_blocking(
+        &self,
+        log: &Arc<PartitionLog>,
+        offset: i64,
+    ) -> Result<i64, LogError> {
         let (tx, rx) = mpsc::channel();
         self.sync_upto(log, offset, Box::new(move |r| _ = tx.send(r)));
         rx.recv().unwrap_or_else(|_| log.flush())
@@ -127,7 +146,9 @@ impl Syncer {
         } else if let Some(e) = queue.logs.get_mut(&key).filter(|e| !e.aging) {
             e.aging = true;
             let first = queue.aging.is_empty();
-            queue.aging.push_back((Instant::now() + self.shared.policy.dirty_age_max, key));
+            queue
+                .aging
+                .push_back((Instant::now() + self.shared.policy.dirty_age_max, key));
             if first {
                 self.shared.changed.notify_one();
             }
@@ -189,7 +210,11 @@ impl Queue {
         None
     }
     fn forget_if_idle(&mut self, key: usize) {
-        if self.logs.get(&key).is_some_and(|e| !e.queued && !e.running && !e.aging && e.waiters.is_empty()) {
+        if self
+            .logs
+            .get(&key)
+            .is_some_and(|e| !e.queued && !e.running && !e.aging && e.waiters.is_empty())
+        {
             self.logs.remove(&key);
         }
     }

@@ -2,6 +2,7 @@
 
 mod append;
 mod directory;
+mod kafka_files;
 mod mirroring;
 mod model;
 mod recovery;
@@ -22,7 +23,9 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new() -> Home {
-        Home { root: tempfile::tempdir().unwrap() }
+        Home {
+            root: tempfile::tempdir().unwrap(),
+        }
     }
     pub(crate) fn root(&self) -> &Path {
         self.root.path()
@@ -39,7 +42,11 @@ impl Home {
         clean: bool,
         recovery_point: Option<i64>,
     ) -> Result<Arc<PartitionLog>, LogError> {
-        PartitionLog::open(&self.dir(), config.clone(), options(self.root(), clean, recovery_point))
+        PartitionLog::open(
+            &self.dir(),
+            config.clone(),
+            options(self.root(), clean, recovery_point),
+        )
     }
     pub(crate) fn segment(&self, base: i64, extension: &str) -> PathBuf {
         self.dir().join(format!("{base:020}.{extension}"))
@@ -62,12 +69,23 @@ pub(crate) fn options(root: &Path, clean: bool, recovery_point: Option<i64>) -> 
 pub(crate) fn batch(base: i64, epoch: i32, count: i32, value_bytes: usize) -> Vec<u8> {
     let mut b = BatchBuilder::new().base_offset(base).leader_epoch(epoch);
     for i in 0..count {
-        b.add(NOW + base + i64::from(i), Some(b"k"), Some(&vec![(base as u8) ^ (i as u8); value_bytes]), &[]);
+        b.add(
+            NOW + base + i64::from(i),
+            Some(b"k"),
+            Some(&vec![(base as u8) ^ (i as u8); value_bytes]),
+            &[],
+        );
     }
     b.build().unwrap()
 }
 
-pub(crate) fn idempotent(pid: i64, epoch: i16, sequence: i32, count: i32, transactional: bool) -> Vec<u8> {
+pub(crate) fn idempotent(
+    pid: i64,
+    epoch: i16,
+    sequence: i32,
+    count: i32,
+    transactional: bool,
+) -> Vec<u8> {
     let mut b = BatchBuilder::new().producer(pid, epoch, sequence);
     if transactional {
         b = b.transactional();
@@ -79,7 +97,16 @@ pub(crate) fn idempotent(pid: i64, epoch: i16, sequence: i32, count: i32, transa
 }
 
 pub(crate) fn marker(pid: i64, epoch: i16, committed: bool, coordinator_epoch: i32) -> Vec<u8> {
-    end_transaction_marker(EndTxnMarker { committed, coordinator_epoch }, pid, epoch, NOW).unwrap()
+    end_transaction_marker(
+        EndTxnMarker {
+            committed,
+            coordinator_epoch,
+        },
+        pid,
+        epoch,
+        NOW,
+    )
+    .unwrap()
 }
 
 pub(crate) fn client(log: &PartitionLog, mut bytes: Vec<u8>) -> Result<AppendInfo, LogError> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::error::LogError;
-use crate::types::AbortedTxn;
 use crate::state::{FileHandle, LogDirState};
+use crate::types::AbortedTxn;
 
 const ENTRY_BYTES: usize = 34;
 const VERSION: i16 = 0;
@@ -23,7 +23,10 @@ pub(crate) struct TxnIndex {
 
 impl TxnIndex {
     pub(crate) fn new(path: PathBuf, state: &Arc<LogDirState>) -> Self {
-        TxnIndex { file: FileHandle::new(path, state), entries: RwLock::new(Some(Arc::default())) }
+        TxnIndex {
+            file: FileHandle::new(path, state),
+            entries: RwLock::new(Some(Arc::default())),
+        }
     }
     /// Takes over what is on disk.
     pub(crate) fn load(&self) -> Result<(), LogError> {
@@ -39,7 +42,10 @@ impl TxnIndex {
         let len = self.file.len_on_disk()?.unwrap_or(0);
         let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(0)];
         let n = self.file.read_at(&mut bytes, 0)?;
-        let bad = |reason: &str| LogError::BadFile { path: self.file.path().to_path_buf(), reason: reason.to_owned() };
+        let bad = |reason: &str| LogError::BadFile {
+            path: self.file.path().to_path_buf(),
+            reason: reason.to_owned(),
+        };
         if n % ENTRY_BYTES != 0 {
             return Err(bad("length is not a whole number of entries"));
         }
@@ -66,7 +72,11 @@ impl TxnIndex {
         let list = self.entries()?;
         let in_file = (self.file.len_on_disk()?.unwrap_or(0) / ENTRY_BYTES as u64) as usize;
         let missing: Vec<u8> = list.iter().skip(in_file).flat_map(encode).collect();
-        if missing.is_empty() { Ok(()) } else { self.file.write_at(&missing, (in_file * ENTRY_BYTES) as u64) }
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            self.file.write_at(&missing, (in_file * ENTRY_BYTES) as u64)
+        }
     }
     /// Drops transactions whose marker is at or above `offset`.
     pub(crate) fn truncate_to_offset(&self, offset: i64) -> Result<(), LogError> {
@@ -85,7 +95,11 @@ impl TxnIndex {
     }
     pub(crate) fn sync(&self) -> Result<(), LogError> {
         self.write_out()?;
-        if self.file.len_on_disk()?.is_some() { self.file.sync() } else { Ok(()) }
+        if self.file.len_on_disk()?.is_some() {
+            self.file.sync()
+        } else {
+            Ok(())
+        }
     }
     pub(crate) fn file(&self) -> &Arc<FileHandle> {
         &self.file
@@ -95,7 +109,15 @@ impl TxnIndex {
 fn encode(t: &AbortedTxn) -> [u8; ENTRY_BYTES] {
     let mut e = [0u8; ENTRY_BYTES];
     e[..2].copy_from_slice(&VERSION.to_be_bytes());
-    for (i, v) in [t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset].iter().enumerate() {
+    for (i, v) in [
+        t.producer_id,
+        t.first_offset,
+        t.last_offset,
+        t.last_stable_offset,
+    ]
+    .iter()
+    .enumerate()
+    {
         e[2 + 8 * i..10 + 8 * i].copy_from_slice(&v.to_be_bytes());
     }
     e
@@ -110,5 +132,10 @@ fn decode(e: &[u8]) -> Option<AbortedTxn> {
         w.copy_from_slice(&e[2 + 8 * i..10 + 8 * i]);
         i64::from_be_bytes(w)
     };
-    Some(AbortedTxn { producer_id: word(0), first_offset: word(1), last_offset: word(2), last_stable_offset: word(3) })
+    Some(AbortedTxn {
+        producer_id: word(0),
+        first_offset: word(1),
+        last_offset: word(2),
+        last_stable_offset: word(3),
+    })
 }

@@ -58,10 +58,12 @@ impl Slice {
     /// Reads the range into memory (coordinators, TLS path, tests).
     pub fn read(&self) -> Result<Bytes, LogError> {
         let mut buf = vec![0u8; usize::try_from(self.len).unwrap_or(usize::MAX)];
-        let n = crate::state::read_full(&self.file, &mut buf, self.position).map_err(|e| LogError::Io {
-            context: "cannot read",
-            path: PathBuf::from("segment"),
-            source: Arc::new(e),
+        let n = crate::state::read_full(&self.file, &mut buf, self.position).map_err(|e| {
+            LogError::Io {
+                context: "cannot read",
+                path: PathBuf::from("segment"),
+                source: Arc::new(e),
+            }
         })?;
         buf.truncate(n);
         Ok(Bytes::from(buf))
@@ -152,4 +154,3 @@ pub struct RetentionOutcome {
     /// Time retention is held up by a segment whose newest record is dated in the future (this timestamp).
     pub blocked_by_future_timestamp: Option<i64>,
 }
-

@@ -26,7 +26,8 @@ pub use image::{
     ResourceType, TopicImage, Topics,
 };
 pub use names::{
-    TopicIdPartition, TopicNameProblem, TopicPartition, check_topic_name, collision_key, names_collide,
+    TopicIdPartition, TopicNameProblem, TopicPartition, check_topic_name, collision_key,
+    names_collide,
 };
 pub use record::{RECORD_FRAME_VERSION, Record};
 pub use replay::Replay;

@@ -6,6 +6,3 @@
 mod cluster;
 mod configs;
 mod topics;
-
-#[cfg(test)]
-mod tests;

@@ -46,9 +46,24 @@ impl PartitionLog {
         }
         let append_time = (config.timestamp_type == TimestampType::LogAppendTime).then_some(now_ms);
         let first_offset = self.log_end_offset();
-        let next_offset = stamp(bytes, &mut incoming, first_offset, leader_epoch, append_time)?;
-        let max_timestamp = incoming.iter().map(|i| i.header.max_timestamp).max().unwrap_or(-1);
-        let span = Span { bytes: bytes.len() as u64, first_offset, last_offset: next_offset - 1, max_timestamp };
+        let next_offset = stamp(
+            bytes,
+            &mut incoming,
+            first_offset,
+            leader_epoch,
+            append_time,
+        )?;
+        let max_timestamp = incoming
+            .iter()
+            .map(|i| i.header.max_timestamp)
+            .max()
+            .unwrap_or(-1);
+        let span = Span {
+            bytes: bytes.len() as u64,
+            first_offset,
+            last_offset: next_offset - 1,
+            max_timestamp,
+        };
         let segment = self.segment_for(&mut w, span, now_ms)?;
         let start = segment.size();
         w.mark_dirty(&segment);
@@ -76,11 +91,22 @@ impl PartitionLog {
     }
 
     /// Sequence, epoch and transaction rules; `Some` for a retry that is in the log already.
-    fn check_producers(&self, incoming: &[Incoming], origin: AppendOrigin) -> Result<Option<AppendInfo>, LogError> {
-        let how = if origin == AppendOrigin::Client { Check::Producer } else { Check::Marker };
+    fn check_producers(
+        &self,
+        incoming: &[Incoming],
+        origin: AppendOrigin,
+    ) -> Result<Option<AppendInfo>, LogError> {
+        let how = if origin == AppendOrigin::Client {
+            Check::Producer
+        } else {
+            Check::Marker
+        };
         let producers = self.producers.lock();
         for i in incoming {
-            if let Some(d) = producers.duplicate(&i.header).filter(|_| how == Check::Producer) {
+            if let Some(d) = producers
+                .duplicate(&i.header)
+                .filter(|_| how == Check::Producer)
+            {
                 return Ok(Some(AppendInfo {
                     first_offset: d.first_offset,
                     last_offset: d.last_offset,
@@ -119,15 +145,30 @@ impl PartitionLog {
     }
 
     /// The segment these batches go to: made, rolled or simply the active one.
-    pub(crate) fn segment_for(&self, w: &mut Writer, span: Span, now_ms: i64) -> Result<Arc<Segment>, LogError> {
+    pub(crate) fn segment_for(
+        &self,
+        w: &mut Writer,
+        span: Span,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>, LogError> {
         let active = match self.active() {
             Some(a) => a,
             None => self.make_first_segment(w, self.log_end_offset(), now_ms)?,
         };
-        if self.fits(&active, active.size(), span, now_ms)? { Ok(active) } else { self.roll(w, span.first_offset, now_ms) }
+        if self.fits(&active, active.size(), span, now_ms)? {
+            Ok(active)
+        } else {
+            self.roll(w, span.first_offset, now_ms)
+        }
     }
     /// Whether the active segment takes `span` behind `occupied` bytes.
-    pub(crate) fn fits(&self, active: &Segment, occupied: u64, span: Span, now_ms: i64) -> Result<bool, LogError> {
+    pub(crate) fn fits(
+        &self,
+        active: &Segment,
+        occupied: u64,
+        span: Span,
+        now_ms: i64,
+    ) -> Result<bool, LogError> {
         let config = self.config.load();
         let after = occupied + span.bytes;
         let full = occupied > 0
@@ -150,10 +191,12 @@ impl PartitionLog {
     ) -> Result<Arc<Segment>, LogError> {
         self.state.check_online()?;
         let made = !self.dir.exists();
-        fs::create_dir_all(&self.dir).map_err(|e| self.state.write_failed("create", &self.dir, &e))?;
+        fs::create_dir_all(&self.dir)
+            .map_err(|e| self.state.write_failed("create", &self.dir, &e))?;
         if let Some(id) = &w.topic_id {
             let path = self.dir.join(checkpoint::PARTITION_METADATA);
-            self.state.replace_file(&path, &checkpoint::format_partition_metadata(id), made)?;
+            self.state
+                .replace_file(&path, &checkpoint::format_partition_metadata(id), made)?;
         }
         let segment = Segment::create(&self.dir, base_offset, &self.state, now_ms)?;
         if let Some(parent) = self.dir.parent().filter(|_| made) {
@@ -171,7 +214,12 @@ impl PartitionLog {
     }
 
     /// Seals the active segment and starts one at `base_offset`.
-    pub(crate) fn roll(&self, w: &mut Writer, base_offset: i64, now_ms: i64) -> Result<Arc<Segment>, LogError> {
+    pub(crate) fn roll(
+        &self,
+        w: &mut Writer,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>, LogError> {
         self.cut_unpublished(w)?;
         if let Some(active) = self.active() {
             active.seal()?;
@@ -189,7 +237,12 @@ impl PartitionLog {
         Ok(segment)
     }
 
-    pub(crate) fn write_snapshot(&self, w: &mut Writer, offset: i64, durable: bool) -> Result<(), LogError> {
+    pub(crate) fn write_snapshot(
+        &self,
+        w: &mut Writer,
+        offset: i64,
+        durable: bool,
+    ) -> Result<(), LogError> {
         let content = self.producers.lock().to_snapshot();
         let path = names::segment_file(&self.dir, offset, names::SNAPSHOT);
         self.state.replace_file(&path, &content, durable)?;
@@ -208,7 +261,9 @@ impl PartitionLog {
     ) -> Result<(), LogError> {
         let h = &batch.header;
         segment.note_batch(h, position, self.config.load().index_interval_bytes)?;
-        self.change_epochs(w, |c| c.assign(h.leader_epoch, h.base_offset))?;
+        if self.latest_epoch().is_none_or(|e| h.leader_epoch > e) {
+            self.change_epochs(w, |c| c.assign(h.leader_epoch, h.base_offset))?;
+        }
         if !h.has_producer_id() && batch.control.is_none() {
             return Ok(());
         }
@@ -220,7 +275,13 @@ impl PartitionLog {
         };
         aborted.map_or(Ok(()), |t| segment.txns.push(t))
     }
-    pub(crate) fn publish_appended(&self, segment: &Segment, position: u64, next_offset: i64, bytes: u64) {
+    pub(crate) fn publish_appended(
+        &self,
+        segment: &Segment,
+        position: u64,
+        next_offset: i64,
+        bytes: u64,
+    ) {
         self.publish_end(segment, position, next_offset);
         self.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -231,11 +292,17 @@ impl PartitionLog {
 
     /// A log without any record may start again below its log start: the source's log start can stand inside a batch
     /// (DeleteRecords), and that batch arrives whole. Gives whether it did.
-    pub(crate) fn restart_below(&self, w: &mut Writer, base_offset: i64, now_ms: i64) -> Result<bool, LogError> {
+    pub(crate) fn restart_below(
+        &self,
+        w: &mut Writer,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> Result<bool, LogError> {
         if self.segments.load().iter().any(|s| s.size() > 0) {
             return Ok(false);
         }
-        self.state.lower_recovery_point(&self.topic, self.partition, base_offset)?;
+        self.state
+            .lower_recovery_point(&self.topic, self.partition, base_offset)?;
         for s in self.segments.load().iter().rev() {
             s.remove()?;
         }
@@ -267,25 +334,39 @@ fn check_batches(
         let batch = batch?;
         let h = batch.header;
         if origin != AppendOrigin::Internal && h.size() > config.max_message_bytes as usize {
-            return Err(LogError::BatchTooLarge { size: h.size(), max: config.max_message_bytes as usize });
+            return Err(LogError::BatchTooLarge {
+                size: h.size(),
+                max: config.max_message_bytes as usize,
+            });
         }
         batch.check_crc()?;
         if origin == AppendOrigin::Client {
             check_client_batch(&batch, config, now_ms)?;
         }
-        out.push(Incoming { header: h, control: control_of(&batch)? });
+        out.push(Incoming {
+            header: h,
+            control: control_of(&batch)?,
+        });
     }
     if walk.rest() > 0 {
-        return Err(LogError::InvalidRecord(format!("{} bytes of a cut-off batch at the end", walk.rest())));
+        return Err(LogError::InvalidRecord(format!(
+            "{} bytes of a cut-off batch at the end",
+            walk.rest()
+        )));
     }
     if out.is_empty() {
         return Err(LogError::InvalidRecord("no batch".to_owned()));
     }
     if origin == AppendOrigin::Client && out.len() > 1 {
-        return Err(LogError::InvalidRecord("more than one batch for a partition".to_owned()));
+        return Err(LogError::InvalidRecord(
+            "more than one batch for a partition".to_owned(),
+        ));
     }
     if bytes.len() > (config.segment_bytes as usize).max(config.max_message_bytes as usize) {
-        return Err(LogError::AppendTooLarge { size: bytes.len(), max: config.segment_bytes as usize });
+        return Err(LogError::AppendTooLarge {
+            size: bytes.len(),
+            max: config.segment_bytes as usize,
+        });
     }
     Ok(out)
 }
@@ -296,11 +377,16 @@ fn control_of(batch: &BatchView<'_>) -> Result<Option<ControlRecord>, LogError> 
         return Ok(None);
     }
     let record = batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT)?.next();
-    let record = record.ok_or_else(|| LogError::InvalidRecord("control batch without record".to_owned()))??;
+    let record = record
+        .ok_or_else(|| LogError::InvalidRecord("control batch without record".to_owned()))??;
     Ok(Some(parse_control_record(&record)?))
 }
 
-fn check_client_batch(batch: &BatchView<'_>, config: &LogConfig, now_ms: i64) -> Result<(), LogError> {
+fn check_client_batch(
+    batch: &BatchView<'_>,
+    config: &LogConfig,
+    now_ms: i64,
+) -> Result<(), LogError> {
     let h = &batch.header;
     let refuse = |why: &str| Err(LogError::InvalidRecord(why.to_owned()));
     if h.is_control() {
@@ -319,19 +405,33 @@ fn check_client_batch(batch: &BatchView<'_>, config: &LogConfig, now_ms: i64) ->
     if config.timestamp_type == TimestampType::CreateTime {
         check_create_time(h, config, now_ms)?;
     }
-    if config.compact { check_keys(batch) } else { Ok(()) }
+    if config.compact {
+        check_keys(batch)
+    } else {
+        Ok(())
+    }
 }
 
 fn check_create_time(h: &BatchHeader, config: &LogConfig, now_ms: i64) -> Result<(), LogError> {
     if h.is_log_append_time() {
-        return Err(LogError::InvalidTimestamp("a producer may not set the type LogAppendTime".to_owned()));
+        return Err(LogError::InvalidTimestamp(
+            "a producer may not set the type LogAppendTime".to_owned(),
+        ));
     }
-    let (oldest, newest) =
-        (now_ms.saturating_sub(config.timestamp_before_max_ms), now_ms.saturating_add(config.timestamp_after_max_ms));
+    let (oldest, newest) = (
+        now_ms.saturating_sub(config.timestamp_before_max_ms),
+        now_ms.saturating_add(config.timestamp_after_max_ms),
+    );
     let bad = |t: i64| t >= 0 && (t < oldest || t > newest);
     if bad(h.base_timestamp) || bad(h.max_timestamp) {
-        let t = if bad(h.max_timestamp) { h.max_timestamp } else { h.base_timestamp };
-        return Err(LogError::InvalidTimestamp(format!("{t} is outside {oldest} to {newest}")));
+        let t = if bad(h.max_timestamp) {
+            h.max_timestamp
+        } else {
+            h.base_timestamp
+        };
+        return Err(LogError::InvalidTimestamp(format!(
+            "{t} is outside {oldest} to {newest}"
+        )));
     }
     Ok(())
 }
@@ -341,12 +441,16 @@ fn check_keys(batch: &BatchView<'_>) -> Result<(), LogError> {
     let mut seen = 0;
     for record in batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT)? {
         if record?.key.is_none() {
-            return Err(LogError::InvalidRecord("a compacted topic takes no record without key".to_owned()));
+            return Err(LogError::InvalidRecord(
+                "a compacted topic takes no record without key".to_owned(),
+            ));
         }
         seen += 1;
     }
     if seen != batch.header.record_count {
-        return Err(LogError::InvalidRecord("fewer records than the header says".to_owned()));
+        return Err(LogError::InvalidRecord(
+            "fewer records than the header says".to_owned(),
+        ));
     }
     Ok(())
 }

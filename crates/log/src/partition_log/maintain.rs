@@ -27,29 +27,38 @@ impl PartitionLog {
             return Ok(offset);
         }
         let segments = self.segments.load_full();
-        let at = super::read::floor(&segments, offset);
-        let segment = &segments[at];
-        let found = segment.locate(offset, segment.size())?;
-        let position = found.map_or(segment.size(), |b| b.position);
+        let mut at = super::read::floor(&segments, offset);
+        let found = segments[at].locate(offset, segments[at].size())?;
         let cut_from = found.map_or(offset, |b| b.header.base_offset.min(offset));
-        if cut_from < self.log_start_offset() {
+        let mut position = found.map_or(segments[at].size(), |b| b.position);
+        // An emptied segment goes too, or its base would stand as log end behind an offset gap.
+        while position == 0 && at > 0 {
+            at -= 1;
+            position = segments[at].size();
+        }
+        let segment = &segments[at];
+        let end = segment.end_before(cut_from, position)?;
+        if end < self.log_start_offset() {
             // The only batches left would lie below the log start.
             let start = self.log_start_offset();
             self.restart_at(&mut w, start, 0)?;
             return Ok(start);
         }
-        self.forget_synced_above(&mut w, cut_from)?;
+        self.forget_synced_above(&mut w, end)?;
         self.set_segments(segments[..=at].to_vec());
         // Readers must not follow the old end into bytes that go away.
-        self.end.store(Arc::new(LogEnd { offset: cut_from, segment_base: segment.base_offset, position }));
+        self.end.store(Arc::new(LogEnd {
+            offset: end,
+            segment_base: segment.base_offset,
+            position,
+        }));
         for later in segments[at + 1..].iter().rev() {
             later.remove()?;
         }
-        let end = segment.truncate_at(position, cut_from)?;
+        segment.truncate_at(position, cut_from)?;
         w.mark_dirty(segment);
         self.publish_end(segment, position, end);
         self.high_watermark.fetch_min(end, Ordering::AcqRel);
-        self.recovery_point.fetch_min(end, Ordering::AcqRel);
         self.change_epochs(&mut w, |c| c.truncate_from_end(end))?;
         self.drop_snapshots(&mut w, |o| o > end);
         let kept = self.segments.load_full();
@@ -69,11 +78,20 @@ impl PartitionLog {
         self.restart_at(&mut w, offset.max(0), 0)
     }
 
-    pub(super) fn restart_at(&self, w: &mut Writer, offset: i64, now_ms: i64) -> Result<(), LogError> {
+    pub(super) fn restart_at(
+        &self,
+        w: &mut Writer,
+        offset: i64,
+        now_ms: i64,
+    ) -> Result<(), LogError> {
         let segments = self.segments.load_full();
         self.forget_synced_above(w, offset)?;
         self.set_segments(Vec::new());
-        self.end.store(Arc::new(LogEnd { offset, segment_base: offset, position: 0 }));
+        self.end.store(Arc::new(LogEnd {
+            offset,
+            segment_base: offset,
+            position: 0,
+        }));
         self.log_start.store(offset, Ordering::Release);
         self.high_watermark.store(offset, Ordering::Release);
         self.recovery_point.store(offset, Ordering::Release);
@@ -99,7 +117,8 @@ impl PartitionLog {
     fn forget_synced_above(&self, w: &mut Writer, offset: i64) -> Result<(), LogError> {
         w.truncations += 1;
         self.recovery_point.fetch_min(offset, Ordering::AcqRel);
-        self.state.lower_recovery_point(&self.topic, self.partition, offset)
+        self.state
+            .lower_recovery_point(&self.topic, self.partition, offset)
     }
 
     /// Raises the log start offset (DeleteRecords, or a source's log start) up to the high watermark at most, and removes
@@ -129,7 +148,10 @@ impl PartitionLog {
     fn detach_below_start(&self, w: &mut Writer) -> Vec<Arc<Segment>> {
         let segments = self.segments.load_full();
         let start = self.log_start_offset();
-        let count = segments.windows(2).take_while(|pair| pair[1].base_offset <= start).count();
+        let count = segments
+            .windows(2)
+            .take_while(|pair| pair[1].base_offset <= start)
+            .count();
         self.detach(w, count)
     }
     fn detach(&self, w: &mut Writer, count: usize) -> Vec<Arc<Segment>> {
@@ -176,7 +198,11 @@ impl PartitionLog {
     }
 
     /// Number of segments, from the oldest on, that may go.
-    fn expired_segments(&self, now_ms: i64, outcome: &mut RetentionOutcome) -> Result<usize, LogError> {
+    fn expired_segments(
+        &self,
+        now_ms: i64,
+        outcome: &mut RetentionOutcome,
+    ) -> Result<usize, LogError> {
         let config = self.config();
         let segments = self.segments.load_full();
         let mut excess = match config.retention_bytes {
@@ -185,13 +211,16 @@ impl PartitionLog {
         };
         let mut count = 0;
         for (at, s) in segments.iter().enumerate() {
-            let end = segments.get(at + 1).map_or(self.log_end_offset(), |n| n.base_offset);
+            let end = segments
+                .get(at + 1)
+                .map_or(self.log_end_offset(), |n| n.base_offset);
             if end > self.high_watermark() {
                 break;
             }
             let below_start = at + 1 < segments.len() && end <= self.log_start_offset();
             let by_size = s.size() > 0 && excess >= s.size();
-            let by_time = config.delete && self.is_expired(s, config.retention_ms, now_ms, outcome)?;
+            let by_time =
+                config.delete && self.is_expired(s, config.retention_ms, now_ms, outcome)?;
             if !(below_start || by_size || by_time) {
                 break;
             }
@@ -230,10 +259,20 @@ impl PartitionLog {
         let (dirty, end, truncations, epochs, new_files) = {
             let mut w = self.writer.lock();
             self.state.check_online()?;
+            if w.deleted {
+                // Nothing is left to be durable; whoever waits is let go.
+                return Ok(self.log_end_offset());
+            }
             self.unflushed_bytes.store(0, Ordering::Release);
             let epochs = std::mem::take(&mut w.epochs_unsynced);
             let new_files = std::mem::take(&mut w.new_files);
-            (std::mem::take(&mut w.dirty), self.log_end_offset(), w.truncations, epochs, new_files)
+            (
+                std::mem::take(&mut w.dirty),
+                self.log_end_offset(),
+                w.truncations,
+                epochs,
+                new_files,
+            )
         };
         let active = self.active();
         for s in &dirty {
@@ -258,7 +297,12 @@ impl PartitionLog {
         Ok(self.recovery_point())
     }
     /// A segment that retention removed meanwhile needs no sync; anything else stays unsynced and is told.
-    fn flush_failed(&self, dirty: &[Arc<Segment>], e: &LogError, s: &Arc<Segment>) -> Result<(), LogError> {
+    fn flush_failed(
+        &self,
+        dirty: &[Arc<Segment>],
+        e: &LogError,
+        s: &Arc<Segment>,
+    ) -> Result<(), LogError> {
         let mut w = self.writer.lock();
         if self.segments.load().iter().any(|x| Arc::ptr_eq(x, s)) {
             dirty.iter().for_each(|d| w.mark_dirty(d));
@@ -286,7 +330,10 @@ impl PartitionLog {
             }
         }
         self.flush()?;
-        self.segments.load().iter().try_for_each(|s| s.sync_indexes_and_release())
+        self.segments
+            .load()
+            .iter()
+            .try_for_each(|s| s.sync_indexes_and_release())
     }
 
     /// Closes without writing anything more (the directory is offline, or goes away).
@@ -299,11 +346,16 @@ impl PartitionLog {
 
     /// Closes and removes: the directory is renamed to `<topic>-<partition>.<random>-delete` at once, then removed.
     pub fn delete(&self) -> Result<(), LogError> {
+        // A flush under way works in the directory that is about to move.
+        let _no_flush = self.flushing.lock();
         self.close_dirty();
+        self.lock_writer().deleted = true;
         if !self.dir.exists() {
             return Ok(());
         }
-        let Some(parent) = self.dir.parent() else { return Ok(()) };
+        let Some(parent) = self.dir.parent() else {
+            return Ok(());
+        };
         let away = parent.join(names::deleted_dir(&self.topic, self.partition));
         fs::rename(&self.dir, &away).map_err(|e| self.state.fatal("rename", &self.dir, &e))?;
         self.state.sync_dir(parent)?;

@@ -28,13 +28,19 @@ impl PartitionLog {
         self.with_snapshot(|segments, end| {
             let (log_start, log_end) = (self.log_start_offset(), end.offset);
             if offset < log_start || offset > log_end {
-                return Err(LogError::OffsetOutOfRange { offset, log_start, log_end });
+                return Err(LogError::OffsetOutOfRange {
+                    offset,
+                    log_start,
+                    log_end,
+                });
             }
             let upper = upper_offset.min(log_end);
             if offset >= upper {
                 return Ok(None);
             }
-            let Some((at, first)) = find(segments, end, offset)? else { return Ok(None) };
+            let Some((at, first)) = find(segments, end, offset)? else {
+                return Ok(None);
+            };
             let bound = bound(segments, end, at, upper)?;
             let first_size = first.header.size() as u64;
             if first.position + first_size > bound || (first_size > max_bytes && !min_one) {
@@ -72,7 +78,10 @@ impl PartitionLog {
 
     /// First record with timestamp ≥ `timestamp` (ListOffsets) at or above the log start, also inside compressed batches.
     /// Not bounded by the high watermark: the caller compares.
-    pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<TimestampAndOffset>, LogError> {
+    pub fn offset_for_timestamp(
+        &self,
+        timestamp: i64,
+    ) -> Result<Option<TimestampAndOffset>, LogError> {
         self.with_snapshot(|segments, end| {
             let start = self.log_start_offset();
             for (at, s) in segments.iter().enumerate() {
@@ -81,7 +90,9 @@ impl PartitionLog {
                 }
                 let limit = limit(segments, end, at);
                 let from = s.times.lookup(timestamp)?.max(start);
-                let Some(first) = s.locate(from, limit)? else { continue };
+                let Some(first) = s.locate(from, limit)? else {
+                    continue;
+                };
                 let mut scan = Scanner::new(&s.log, first.position, limit);
                 while let Some(b) = scan.next(|_| false).map_err(|e| s.damaged(e, from))? {
                     if b.header.max_timestamp < timestamp {
@@ -107,7 +118,9 @@ impl PartitionLog {
                     best = Some((at, timestamp, offset));
                 }
             }
-            let Some((at, timestamp, offset)) = best else { return Ok(None) };
+            let Some((at, timestamp, offset)) = best else {
+                return Ok(None);
+            };
             let s = &segments[at];
             match s.locate(offset, limit(segments, end, at))? {
                 Some(b) => record_in(s, &b, |r| r.timestamp >= timestamp),
@@ -127,7 +140,10 @@ impl PartitionLog {
                 let start = s.locate(from, limit)?.map_or(limit, |b| b.position);
                 let mut scan = Scanner::new(&s.log, start, limit);
                 let mut near = from.max(s.base_offset);
-                while let Some(b) = scan.next(|h| h.base_offset < to).map_err(|e| s.damaged(e, near))? {
+                while let Some(b) = scan
+                    .next(|h| h.base_offset < to)
+                    .map_err(|e| s.damaged(e, near))?
+                {
                     near = b.header.next_offset();
                     if near >= to {
                         break;
@@ -149,7 +165,8 @@ impl PartitionLog {
             let segments = self.segments.load_full();
             match op(&segments, &end) {
                 Err(LogError::Io { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound && tries + 1 < SNAPSHOT_TRIES =>
+                    if source.kind() == std::io::ErrorKind::NotFound
+                        && tries + 1 < SNAPSHOT_TRIES =>
                 {
                     tries += 1;
                 }
@@ -161,7 +178,9 @@ impl PartitionLog {
 
 /// Index of the segment that would hold `offset`.
 pub(super) fn floor(segments: &[Arc<Segment>], offset: i64) -> usize {
-    segments.partition_point(|s| s.base_offset <= offset).saturating_sub(1)
+    segments
+        .partition_point(|s| s.base_offset <= offset)
+        .saturating_sub(1)
 }
 
 /// Bytes of a segment that belong to the log as `end` saw it.
@@ -189,13 +208,20 @@ fn find(
 }
 
 /// Byte position in segment `at` where batches that reach `upper` begin.
-fn bound(segments: &[Arc<Segment>], end: &super::LogEnd, at: usize, upper: i64) -> Result<u64, LogError> {
+fn bound(
+    segments: &[Arc<Segment>],
+    end: &super::LogEnd,
+    at: usize,
+    upper: i64,
+) -> Result<u64, LogError> {
     let limit = limit(segments, end, at);
     let next_base = segments.get(at + 1).map(|s| s.base_offset);
     if upper >= end.offset || next_base.is_some_and(|b| b <= upper) {
         return Ok(limit);
     }
-    Ok(segments[at].locate(upper, limit)?.map_or(limit, |b| b.position))
+    Ok(segments[at]
+        .locate(upper, limit)?
+        .map_or(limit, |b| b.position))
 }
 
 fn record_in(

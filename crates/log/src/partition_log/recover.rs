@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use tarn_records::{ControlRecord, ControlType, parse_control_record};
 
 use super::append::Incoming;
+use super::salvage;
 use super::{LogEnd, NO_EPOCH, PartitionLog, Writer};
 use crate::checkpoint;
 use crate::config::{LogConfig, OpenOptions};
@@ -29,6 +30,10 @@ use crate::segment::Segment;
 /// Control batches are tiny; a larger one is no marker of ours or Kafka's.
 pub(crate) const CONTROL_BATCH_BYTES_MAX: usize = 64 * 1024;
 
+/// After a crash the last bytes of a walked segment are checked although they were synced: cheap, and a disk that lies about
+/// a sync lies about its last bytes.
+const RECHECK_BYTES: u64 = 8 << 20;
+
 /// What a directory listing gave.
 #[derive(Debug, Default)]
 struct Listing {
@@ -39,11 +44,18 @@ struct Listing {
 impl PartitionLog {
     /// Opens the log in `dir` (named `<topic>-<partition>`). A directory that does not exist is an empty log and stays
     /// non-existent until the first append or until a start offset must be remembered. Recovers as `options` say.
-    pub fn open(dir: &Path, config: LogConfig, options: OpenOptions) -> Result<Arc<PartitionLog>, LogError> {
+    pub fn open(
+        dir: &Path,
+        config: LogConfig,
+        options: OpenOptions,
+    ) -> Result<Arc<PartitionLog>, LogError> {
         let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let Some((topic, partition)) = names::parse_partition_dir(name) else {
             let reason = "a log directory is called <topic>-<partition>".to_owned();
-            return Err(LogError::BadFile { path: dir.to_path_buf(), reason });
+            return Err(LogError::BadFile {
+                path: dir.to_path_buf(),
+                reason,
+            });
         };
         let start = options.log_start_offset.max(0);
         let log = PartitionLog {
@@ -53,7 +65,11 @@ impl PartitionLog {
             state: Arc::clone(&options.dir_state),
             config: ArcSwap::from_pointee(config),
             segments: ArcSwap::default(),
-            end: ArcSwap::from_pointee(LogEnd { offset: start, segment_base: start, position: 0 }),
+            end: ArcSwap::from_pointee(LogEnd {
+                offset: start,
+                segment_base: start,
+                position: 0,
+            }),
             log_start: AtomicI64::new(start),
             high_watermark: AtomicI64::new(start),
             recovery_point: AtomicI64::new(start),
@@ -64,6 +80,7 @@ impl PartitionLog {
             producers: Mutex::default(),
             writer: Mutex::new(Writer {
                 closed: false,
+                deleted: false,
                 mirror_token: 0,
                 tokens_given: 0,
                 unpublished: false,
@@ -75,6 +92,7 @@ impl PartitionLog {
                 snapshots: BTreeSet::new(),
             }),
             flushing: Mutex::new(()),
+            epochs_file: Mutex::new(()),
         };
         log.load(&options)?;
         Ok(Arc::new(log))
@@ -90,7 +108,8 @@ impl PartitionLog {
         let interval = u64::from(self.config.load().index_interval_bytes);
         let (mut segments, mut distrusted) = (Vec::new(), Vec::new());
         for base in listing.bases {
-            let (segment, good) = Segment::load(&self.dir, base, &self.state, options.now_ms, interval)?;
+            let (segment, good) =
+                Segment::load(&self.dir, base, &self.state, options.now_ms, interval)?;
             if !good {
                 distrusted.push(segments.len());
             }
@@ -119,7 +138,9 @@ impl PartitionLog {
         for &at in distrusted {
             self.rebuild_indexes(&segments[at])?;
         }
-        let Some(last) = segments.last() else { return Ok(0) };
+        let Some(last) = segments.last() else {
+            return Ok(0);
+        };
         let end = last.restore_tail()?;
         *self.producers.lock() = self.replay_producers(w, segments, end)?;
         self.recovery_point.store(end, Ordering::Release);
@@ -134,7 +155,9 @@ impl PartitionLog {
         recovery_point: Option<i64>,
     ) -> Result<i64, LogError> {
         let synced = recovery_point.unwrap_or(0);
-        let from = segments.partition_point(|s| s.base_offset <= synced).saturating_sub(1);
+        let from = segments
+            .partition_point(|s| s.base_offset <= synced)
+            .saturating_sub(1);
         for &at in distrusted.iter().filter(|at| **at < from) {
             self.rebuild_indexes(&segments[at])?;
         }
@@ -151,7 +174,9 @@ impl PartitionLog {
                 self.walk(w, s, synced, &mut next)?
             };
             w.mark_dirty(s);
-            let Some((position, reason)) = cut else { continue };
+            let Some((position, reason)) = cut else {
+                continue;
+            };
             let is_last = at + 1 == segments.len();
             if next < synced || (recovery_point.is_none() && !is_last) {
                 return Err(s.damaged(Stop::Bad { position, reason }, next));
@@ -159,7 +184,8 @@ impl PartitionLog {
             self.cut_behind(w, segments, at, position, next, &reason)?;
             break;
         }
-        self.recovery_point.store(synced.min(next), Ordering::Release);
+        self.recovery_point
+            .store(synced.min(next), Ordering::Release);
         Ok(next)
     }
 
@@ -174,8 +200,10 @@ impl PartitionLog {
         s.reset_indexes()?;
         s.txns.reset()?;
         let mut scan = Scanner::new(&s.log, 0, s.size());
+        let recheck_from = s.size().saturating_sub(RECHECK_BYTES);
         loop {
-            let found = match scan.next(|h| h.last_offset() >= synced) {
+            let recheck = scan.position() >= recheck_from;
+            let found = match scan.next(|h| recheck || h.last_offset() >= synced) {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(None),
                 Err(Stop::Failed(e)) => return Err(e),
@@ -183,7 +211,10 @@ impl PartitionLog {
             };
             let h = found.header;
             if h.base_offset < *next || !s.can_hold(h.last_offset()) {
-                let reason = format!("batch at offset {} does not follow offset {next}", h.base_offset);
+                let reason = format!(
+                    "batch at offset {} does not follow offset {next}",
+                    h.base_offset
+                );
                 return Ok(Some((found.position, reason)));
             }
             let control = read_control(s, &found)?;
@@ -202,13 +233,32 @@ impl PartitionLog {
         reason: &str,
     ) -> Result<(), LogError> {
         let s = &segments[at];
-        let lost: u64 = s.size() - position + segments[at + 1..].iter().map(|s| s.size()).sum::<u64>();
-        tracing::warn!(
-            log = %self.dir.display(), offset = next, position, bytes = lost, reason,
-            "unclean shutdown: log is cut at the first bad batch above the recovery point"
-        );
-        for later in segments[at + 1..].iter().rev() {
-            later.remove()?;
+        let later = &segments[at + 1..];
+        let lost: u64 = s.size() - position + later.iter().map(|s| s.size()).sum::<u64>();
+        let log = names::partition_dir(&self.topic, self.partition);
+        if later.iter().any(|l| l.size() > 0) || salvage::good_batch_behind(s, position, next)? {
+            // Not a torn tail: something whole stands behind the damage. It cannot stay in the log, but it is not thrown away.
+            salvage::set_aside(&self.state, &self.dir, s, position, later)?;
+            tracing::error!(
+                log,
+                offset = next,
+                position,
+                bytes = lost,
+                reason,
+                "log is damaged: it ends at this offset now, the bytes behind are kept in *.damaged files beside it"
+            );
+        } else {
+            tracing::warn!(
+                log,
+                offset = next,
+                position,
+                bytes = lost,
+                reason,
+                "unclean shutdown: torn end of log is cut"
+            );
+        }
+        for l in later.iter().rev() {
+            l.remove()?;
         }
         s.publish(position);
         s.cut_unpublished()?;
@@ -221,18 +271,31 @@ impl PartitionLog {
     /// Last steps of every opening: offsets, watermark, stray files, descriptors.
     fn settle(&self, w: &mut Writer, options: &OpenOptions, end: i64) -> Result<(), LogError> {
         let segments = self.segments.load_full();
-        let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+            return Ok(());
+        };
         self.publish_end(last, last.size(), end);
         let start = options.log_start_offset.max(first.base_offset);
         if start > end {
-            tracing::warn!(log = %self.dir.display(), start, end, "log ends below its start offset, it begins again there");
+            tracing::warn!(
+                log = names::partition_dir(&self.topic, self.partition),
+                start,
+                end,
+                "log ends below its start offset, it begins again there"
+            );
             return self.restart_at(w, start, options.now_ms);
         }
         self.log_start.store(start, Ordering::Release);
-        self.high_watermark.store(options.high_watermark.clamp(start, end), Ordering::Release);
+        self.high_watermark
+            .store(options.high_watermark.clamp(start, end), Ordering::Release);
         self.recovery_point.fetch_max(start, Ordering::AcqRel);
-        self.change_epochs(w, |c| c.truncate_from_end(end) | (c.truncate_from_start(start)))?;
-        self.latest_epoch.store(self.epochs.read().latest().unwrap_or(NO_EPOCH), Ordering::Release);
+        self.change_epochs(w, |c| {
+            c.truncate_from_end(end) | (c.truncate_from_start(start))
+        })?;
+        self.latest_epoch.store(
+            self.epochs.read().latest().unwrap_or(NO_EPOCH),
+            Ordering::Release,
+        );
         {
             let mut producers = self.producers.lock();
             producers.high_watermark_moved(self.high_watermark());
@@ -240,7 +303,9 @@ impl PartitionLog {
         }
         let bases: BTreeSet<i64> = segments.iter().map(|s| s.base_offset).collect();
         let newest = w.snapshots.range(..=end).next_back().copied();
-        self.drop_snapshots(w, |offset| offset > end || (!bases.contains(&offset) && Some(offset) != newest));
+        self.drop_snapshots(w, |offset| {
+            offset > end || (!bases.contains(&offset) && Some(offset) != newest)
+        });
         segments.iter().for_each(|s| s.release_files());
         Ok(())
     }
@@ -267,7 +332,10 @@ impl PartitionLog {
         let mut cache = EpochCache::default();
         for s in self.segments.load().iter() {
             let mut scan = Scanner::new(&s.log, 0, s.size());
-            while let Some(b) = scan.next(|_| false).map_err(|e| s.damaged(e, s.base_offset))? {
+            while let Some(b) = scan
+                .next(|_| false)
+                .map_err(|e| s.damaged(e, s.base_offset))?
+            {
                 cache.assign(b.header.leader_epoch, b.header.base_offset);
             }
         }
@@ -281,7 +349,10 @@ impl PartitionLog {
         s.reset_indexes()?;
         let interval = self.config.load().index_interval_bytes;
         let mut scan = Scanner::new(&s.log, 0, s.size());
-        while let Some(b) = scan.next(|_| false).map_err(|e| s.damaged(e, s.base_offset))? {
+        while let Some(b) = scan
+            .next(|_| false)
+            .map_err(|e| s.damaged(e, s.base_offset))?
+        {
             s.note_batch(&b.header, b.position, interval)?;
         }
         s.seal()
@@ -321,7 +392,9 @@ impl PartitionLog {
                 if b.header.base_offset >= upto {
                     break;
                 }
-                if b.header.base_offset >= from && (b.header.has_producer_id() || b.header.is_control()) {
+                if b.header.base_offset >= from
+                    && (b.header.has_producer_id() || b.header.is_control())
+                {
                     producers.apply(&b.header, read_control(s, &b)?.as_ref());
                 }
             }
@@ -359,13 +432,22 @@ pub(crate) fn control_or_unknown(batch: &[u8]) -> ControlRecord {
         .ok()
         .and_then(|mut r| r.next())
         .and_then(Result::ok);
-    let unknown = ControlRecord { kind: ControlType::Unknown(-1), value: None };
-    record.and_then(|r| parse_control_record(&r).ok()).unwrap_or(unknown)
+    let unknown = ControlRecord {
+        kind: ControlType::Unknown(-1),
+        value: None,
+    };
+    record
+        .and_then(|r| parse_control_record(&r).ok())
+        .unwrap_or(unknown)
 }
 
 /// Lists a partition directory and clears what an interrupted run left: temp files, `.deleted`, indexes without a log.
 fn list(dir: &Path) -> Result<Listing, LogError> {
-    let failed = |e: io::Error| LogError::Io { context: "cannot list", path: dir.to_path_buf(), source: Arc::new(e) };
+    let failed = |e: io::Error| LogError::Io {
+        context: "cannot list",
+        path: dir.to_path_buf(),
+        source: Arc::new(e),
+    };
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
         other => other.map_err(failed)?,
@@ -383,11 +465,16 @@ fn list(dir: &Path) -> Result<Listing, LogError> {
         match names::parse_segment_file(name) {
             Some((base, names::LOG)) => _ = listing.bases.insert(base),
             Some((offset, names::SNAPSHOT)) => _ = listing.snapshots.insert(offset),
-            Some((base, names::OFFSET_INDEX | names::TIME_INDEX | names::TXN_INDEX)) => indexes.push((base, entry.path())),
+            Some((base, names::OFFSET_INDEX | names::TIME_INDEX | names::TXN_INDEX)) => {
+                indexes.push((base, entry.path()))
+            }
             _ => {}
         }
     }
-    for (_, path) in indexes.iter().filter(|(base, _)| !listing.bases.contains(base)) {
+    for (_, path) in indexes
+        .iter()
+        .filter(|(base, _)| !listing.bases.contains(base))
+    {
         fs::remove_file(path).map_err(failed)?;
     }
     Ok(listing)

@@ -8,7 +8,14 @@ use super::*;
 fn an_idle_log_has_no_file() {
     let home = Home::new();
     let log = home.open(&LogConfig::default());
-    assert_eq!((log.log_start_offset(), log.log_end_offset(), log.segment_count()), (0, 0, 0));
+    assert_eq!(
+        (
+            log.log_start_offset(),
+            log.log_end_offset(),
+            log.segment_count()
+        ),
+        (0, 0, 0)
+    );
     log.assign_leader_epoch(3).unwrap();
     assert_eq!(log.read(0, 100, 10, true).unwrap().map(|_| ()), None);
     log.flush().unwrap();
@@ -23,11 +30,23 @@ fn offsets_and_epoch_are_assigned_in_place() {
     for (n, count) in [3, 1, 5].into_iter().enumerate() {
         let before = log.log_end_offset();
         let info = client(&log, batch(777, 0, count, 50)).unwrap();
-        assert_eq!((info.first_offset, info.last_offset), (before, before + i64::from(count) - 1), "append {n}");
+        assert_eq!(
+            (info.first_offset, info.last_offset),
+            (before, before + i64::from(count) - 1),
+            "append {n}"
+        );
     }
-    assert_eq!(log.epochs(), vec![EpochEntry { epoch: 1, start_offset: 0 }]);
+    assert_eq!(
+        log.epochs(),
+        vec![EpochEntry {
+            epoch: 1,
+            start_offset: 0
+        }]
+    );
     let bytes = all_bytes(&log);
-    let epochs: Vec<i32> = tarn_records::batches(&bytes).map(|b| b.unwrap().header.leader_epoch).collect();
+    let epochs: Vec<i32> = tarn_records::batches(&bytes)
+        .map(|b| b.unwrap().header.leader_epoch)
+        .collect();
     assert_eq!(epochs, [1, 1, 1]);
     assert_eq!(std::fs::read(home.segment(0, "log")).unwrap(), bytes);
     assert_eq!(
@@ -39,7 +58,10 @@ fn offsets_and_epoch_are_assigned_in_place() {
 #[test]
 fn reads_start_at_the_batch_that_holds_the_offset() {
     let home = Home::new();
-    let log = home.open(&LogConfig { segment_bytes: 300, ..LogConfig::default() });
+    let log = home.open(&LogConfig {
+        segment_bytes: 300,
+        ..LogConfig::default()
+    });
     for _ in 0..6 {
         client(&log, batch(0, 0, 2, 40)).unwrap();
     }
@@ -51,14 +73,23 @@ fn reads_start_at_the_batch_that_holds_the_offset() {
         assert!(log.read(offset, 1, 12, false).unwrap().is_none());
     }
     assert!(log.read(12, 1, 99, true).unwrap().is_none());
-    assert!(matches!(log.read(13, 1, 99, true), Err(LogError::OffsetOutOfRange { log_end: 12, .. })));
-    assert!(matches!(log.read(-1, 1, 99, true), Err(LogError::OffsetOutOfRange { .. })));
+    assert!(matches!(
+        log.read(13, 1, 99, true),
+        Err(LogError::OffsetOutOfRange { log_end: 12, .. })
+    ));
+    assert!(matches!(
+        log.read(-1, 1, 99, true),
+        Err(LogError::OffsetOutOfRange { .. })
+    ));
     // The upper bound is exact, also inside a batch.
     for upper in 1..12 {
         let slice = log.read(0, 1 << 20, upper, true).unwrap();
         let end = slice.map_or(0, |s| {
             let bytes = s.read().unwrap();
-            tarn_records::batches(&bytes).map(|b| b.unwrap().header.next_offset()).last().unwrap()
+            tarn_records::batches(&bytes)
+                .map(|b| b.unwrap().header.next_offset())
+                .last()
+                .unwrap()
         });
         assert!(end <= upper, "{end} above {upper}");
     }
@@ -67,14 +98,28 @@ fn reads_start_at_the_batch_that_holds_the_offset() {
 #[test]
 fn produce_limits_apply_to_clients_only() {
     let home = Home::new();
-    let log = home.open(&LogConfig { max_message_bytes: 200, segment_bytes: 1000, ..LogConfig::default() });
-    assert!(matches!(client(&log, batch(0, 0, 1, 300)), Err(LogError::BatchTooLarge { max: 200, .. })));
+    let log = home.open(&LogConfig {
+        max_message_bytes: 200,
+        segment_bytes: 1000,
+        ..LogConfig::default()
+    });
+    assert!(matches!(
+        client(&log, batch(0, 0, 1, 300)),
+        Err(LogError::BatchTooLarge { max: 200, .. })
+    ));
     let mut big = batch(0, 0, 1, 300);
-    log.append_as_leader(&mut big, 1, AppendOrigin::Internal, NOW).unwrap();
+    log.append_as_leader(&mut big, 1, AppendOrigin::Internal, NOW)
+        .unwrap();
     let two = [batch(0, 0, 1, 1), batch(0, 0, 1, 1)].concat();
-    assert!(matches!(client(&log, two.clone()), Err(LogError::InvalidRecord(_))));
+    assert!(matches!(
+        client(&log, two.clone()),
+        Err(LogError::InvalidRecord(_))
+    ));
     assert_eq!(coordinator(&log, two).unwrap().last_offset, 2);
-    assert!(matches!(client(&log, marker(1, 0, true, 0)), Err(LogError::InvalidRecord(_))));
+    assert!(matches!(
+        client(&log, marker(1, 0, true, 0)),
+        Err(LogError::InvalidRecord(_))
+    ));
     let mut damaged = batch(0, 0, 1, 10);
     *damaged.last_mut().unwrap() ^= 1;
     assert!(matches!(client(&log, damaged), Err(LogError::BadBatch(_))));
@@ -82,23 +127,50 @@ fn produce_limits_apply_to_clients_only() {
     cut.pop();
     assert!(client(&log, cut).is_err());
     assert!(client(&log, Vec::new()).is_err());
-    let far = BatchBuilder::new().add(NOW + 3_600_001, None, Some(b"v"), &[]).build().unwrap();
-    assert!(matches!(client(&log, far), Err(LogError::InvalidTimestamp(_))));
-    let gaps = BatchBuilder::new().last_offset_delta(3).add_at(2, NOW, None, None, &[]).build().unwrap();
-    assert!(matches!(client(&log, gaps), Err(LogError::InvalidRecord(_))));
+    let far = BatchBuilder::new()
+        .add(NOW + 3_600_001, None, Some(b"v"), &[])
+        .build()
+        .unwrap();
+    assert!(matches!(
+        client(&log, far),
+        Err(LogError::InvalidTimestamp(_))
+    ));
+    let gaps = BatchBuilder::new()
+        .last_offset_delta(3)
+        .add_at(2, NOW, None, None, &[])
+        .build()
+        .unwrap();
+    assert!(matches!(
+        client(&log, gaps),
+        Err(LogError::InvalidRecord(_))
+    ));
     assert_eq!(log.log_end_offset(), 3);
 }
 
 #[test]
 fn compacted_topics_need_keys_and_append_time_is_stamped() {
     let home = Home::new();
-    let config =
-        LogConfig { compact: true, timestamp_type: TimestampType::LogAppendTime, ..LogConfig::default() };
+    let config = LogConfig {
+        compact: true,
+        timestamp_type: TimestampType::LogAppendTime,
+        ..LogConfig::default()
+    };
     let log = home.open(&config);
-    assert!(matches!(client(&log, idempotent(1, 0, 0, 1, false)), Err(LogError::InvalidRecord(_))));
-    let info = log.append_as_leader(&mut batch(0, 0, 2, 5), 1, AppendOrigin::Client, NOW + 9).unwrap();
-    assert_eq!((info.log_append_time, info.max_timestamp), (Some(NOW + 9), NOW + 9));
-    assert_eq!(log.offset_for_timestamp(NOW + 9).unwrap().unwrap().offset, 0);
+    assert!(matches!(
+        client(&log, idempotent(1, 0, 0, 1, false)),
+        Err(LogError::InvalidRecord(_))
+    ));
+    let info = log
+        .append_as_leader(&mut batch(0, 0, 2, 5), 1, AppendOrigin::Client, NOW + 9)
+        .unwrap();
+    assert_eq!(
+        (info.log_append_time, info.max_timestamp),
+        (Some(NOW + 9), NOW + 9)
+    );
+    assert_eq!(
+        log.offset_for_timestamp(NOW + 9).unwrap().unwrap().offset,
+        0
+    );
     all_bytes(&log);
 }
 
@@ -107,19 +179,43 @@ fn retries_are_answered_with_their_old_offsets() {
     let home = Home::new();
     let log = home.open(&LogConfig::default());
     for n in 0..7 {
-        assert_eq!(client(&log, idempotent(5, 0, n * 2, 2, false)).unwrap().first_offset, i64::from(n) * 2);
+        assert_eq!(
+            client(&log, idempotent(5, 0, n * 2, 2, false))
+                .unwrap()
+                .first_offset,
+            i64::from(n) * 2
+        );
     }
     for n in 2..7 {
         let info = client(&log, idempotent(5, 0, n * 2, 2, false)).unwrap();
-        assert_eq!((info.first_offset, info.duplicate), (i64::from(n) * 2, true));
+        assert_eq!(
+            (info.first_offset, info.duplicate),
+            (i64::from(n) * 2, true)
+        );
     }
     for n in [0, 1, 9] {
         let refused = client(&log, idempotent(5, 0, n * 2, 2, false));
-        assert!(matches!(refused, Err(LogError::OutOfOrderSequence { producer_id: 5, last: 13, .. })), "{refused:?}");
+        assert!(
+            matches!(
+                refused,
+                Err(LogError::OutOfOrderSequence {
+                    producer_id: 5,
+                    last: 13,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
     }
-    assert!(matches!(client(&log, idempotent(5, 1, 3, 1, false)), Err(LogError::OutOfOrderSequence { .. })));
+    assert!(matches!(
+        client(&log, idempotent(5, 1, 3, 1, false)),
+        Err(LogError::OutOfOrderSequence { .. })
+    ));
     client(&log, idempotent(5, 1, 0, 1, false)).unwrap();
-    assert!(matches!(client(&log, idempotent(5, 0, 14, 1, false)), Err(LogError::InvalidProducerEpoch { .. })));
+    assert!(matches!(
+        client(&log, idempotent(5, 0, 14, 1, false)),
+        Err(LogError::InvalidProducerEpoch { .. })
+    ));
     // Nobody knows this one: any sequence goes, as with Kafka.
     client(&log, idempotent(6, 0, 40, 1, false)).unwrap();
     assert_eq!(log.log_end_offset(), 16);
@@ -137,22 +233,48 @@ fn the_last_stable_offset_waits_for_markers_and_the_high_watermark() {
     client(&log, batch(0, 0, 1, 5)).unwrap();
     log.set_high_watermark(i64::MAX);
     assert_eq!((log.high_watermark(), log.last_stable_offset()), (14, 10));
-    assert!(matches!(client(&log, idempotent(7, 0, 2, 1, false)), Err(LogError::InvalidTxnState { .. })));
-    assert_eq!(log.open_transactions().iter().map(|t| (t.producer_id, t.first_offset)).collect::<Vec<_>>(), [(7, 10), (8, 12)]);
+    assert!(matches!(
+        client(&log, idempotent(7, 0, 2, 1, false)),
+        Err(LogError::InvalidTxnState { .. })
+    ));
+    assert_eq!(
+        log.open_transactions()
+            .iter()
+            .map(|t| (t.producer_id, t.first_offset))
+            .collect::<Vec<_>>(),
+        [(7, 10), (8, 12)]
+    );
     coordinator(&log, marker(7, 0, false, 4)).unwrap();
-    assert_eq!(log.last_stable_offset(), 10, "the marker is not below the high watermark yet");
+    assert_eq!(
+        log.last_stable_offset(),
+        10,
+        "the marker is not below the high watermark yet"
+    );
     log.set_high_watermark(15);
     assert_eq!(log.last_stable_offset(), 12);
-    assert!(matches!(coordinator(&log, marker(7, 0, true, 3)), Err(LogError::CoordinatorFenced { current: 4, .. })));
+    assert!(matches!(
+        coordinator(&log, marker(7, 0, true, 3)),
+        Err(LogError::CoordinatorFenced { current: 4, .. })
+    ));
     coordinator(&log, marker(8, 0, true, 4)).unwrap();
     log.set_high_watermark(16);
     assert_eq!(log.last_stable_offset(), 16);
-    let aborted = vec![AbortedTxn { producer_id: 7, first_offset: 10, last_offset: 14, last_stable_offset: 12 }];
+    let aborted = vec![AbortedTxn {
+        producer_id: 7,
+        first_offset: 10,
+        last_offset: 14,
+        last_stable_offset: 12,
+    }];
     assert_eq!(log.aborted_transactions(0, 16).unwrap(), aborted);
     assert_eq!(log.aborted_transactions(14, 16).unwrap(), aborted);
     assert_eq!(log.aborted_transactions(15, 16).unwrap(), []);
     assert_eq!(log.aborted_transactions(0, 10).unwrap(), []);
-    assert_eq!(std::fs::metadata(home.segment(0, "txnindex")).unwrap().len(), 34);
+    assert_eq!(
+        std::fs::metadata(home.segment(0, "txnindex"))
+            .unwrap()
+            .len(),
+        34
+    );
     log.close_clean().unwrap();
     let log = home.open(&LogConfig::default());
     assert_eq!(log.aborted_transactions(0, 16).unwrap(), aborted);
@@ -163,7 +285,11 @@ fn the_last_stable_offset_waits_for_markers_and_the_high_watermark() {
 #[test]
 fn timestamps_are_found_in_every_segment_and_codec() {
     let home = Home::new();
-    let log = home.open(&LogConfig { segment_bytes: 400, index_interval_bytes: 100, ..LogConfig::default() });
+    let log = home.open(&LogConfig {
+        segment_bytes: 400,
+        index_interval_bytes: 100,
+        ..LogConfig::default()
+    });
     for n in 0..20 {
         let mut b = BatchBuilder::new().compression(tarn_records::Compression::Zstd);
         for i in 0..3 {
@@ -175,7 +301,10 @@ fn timestamps_are_found_in_every_segment_and_codec() {
     for offset in 0..60 {
         for ts in [1000 + offset * 10, 1000 + offset * 10 - 9] {
             let found = log.offset_for_timestamp(ts).unwrap().unwrap();
-            assert_eq!((found.offset, found.timestamp), (offset, 1000 + offset * 10));
+            assert_eq!(
+                (found.offset, found.timestamp),
+                (offset, 1000 + offset * 10)
+            );
         }
     }
     assert_eq!(log.offset_for_timestamp(1591).unwrap(), None);
@@ -191,8 +320,14 @@ fn a_full_disk_refuses_one_append_and_no_more() {
     client(&log, batch(0, 0, 2, 100)).unwrap();
     let good = all_bytes(&log);
     *state.faults.space.lock() = Some(10);
-    assert!(matches!(client(&log, batch(0, 0, 2, 100)), Err(LogError::NoSpace { .. })));
-    assert!(matches!(log.append_verbatim(2, &batch(2, 1, 2, 100), NOW), Err(LogError::NoSpace { .. })));
+    assert!(matches!(
+        client(&log, batch(0, 0, 2, 100)),
+        Err(LogError::NoSpace { .. })
+    ));
+    assert!(matches!(
+        log.append_verbatim(2, &batch(2, 1, 2, 100), NOW),
+        Err(LogError::NoSpace { .. })
+    ));
     assert_eq!(log.log_end_offset(), 2);
     assert_eq!(std::fs::read(home.segment(0, "log")).unwrap(), good);
     *state.faults.space.lock() = None;
@@ -213,13 +348,22 @@ fn a_failed_write_or_sync_is_final() {
             assert!(matches!(log.flush(), Err(LogError::Offline { .. })));
         } else {
             state.faults.write_fails.store(true, Ordering::SeqCst);
-            assert!(matches!(client(&log, batch(0, 0, 1, 1)), Err(LogError::Offline { .. })));
+            assert!(matches!(
+                client(&log, batch(0, 0, 1, 1)),
+                Err(LogError::Offline { .. })
+            ));
         }
         state.faults.sync_fails.store(false, Ordering::SeqCst);
         state.faults.write_fails.store(false, Ordering::SeqCst);
         assert!(matches!(log.flush(), Err(LogError::Offline { .. })));
-        assert!(matches!(client(&log, batch(0, 0, 1, 1)), Err(LogError::Offline { .. })));
+        assert!(matches!(
+            client(&log, batch(0, 0, 1, 1)),
+            Err(LogError::Offline { .. })
+        ));
         assert_eq!(log.recovery_point(), 0);
-        assert!(log.read(0, 1, 2, true).unwrap().is_some(), "reading goes on");
+        assert!(
+            log.read(0, 1, 2, true).unwrap().is_some(),
+            "reading goes on"
+        );
     }
 }
