@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tarn_mirror::seam::{
-    BoxFuture, DataPlane, FetchAssignment, FetchProgress, ForeignMirror, MirrorPartition, PersistIntent, PrepareOutcome,
-    PrepareRequest, Reachability, Source, SourceCluster, SourceError, SourcePartition, SourceSettings, SourceTopic,
-    SourceTopicConfigs, TopicAnswer,
+    BoxFuture, DataPlane, FetchAssignment, FetchProgress, ForeignMirror, MirrorPartition,
+    PersistIntent, PrepareOutcome, PrepareRequest, Reachability, Source, SourceCluster,
+    SourceError, SourcePartition, SourceSettings, SourceTopic, SourceTopicConfigs, TopicAnswer,
 };
 use tarn_wire::{Str, Uuid};
 
@@ -50,8 +50,16 @@ impl Scripted {
     }
 
     pub(crate) fn put(&self, name: &str, id: Option<Uuid>, partitions: i32, epoch: i32) {
-        let partition = |partition| SourcePartition { partition, leader: Some(9), leader_epoch: Some(epoch) };
-        let topic = SourceTopic { name: Str::from(name), id, partitions: (0..partitions).map(partition).collect() };
+        let partition = |partition| SourcePartition {
+            partition,
+            leader: Some(9),
+            leader_epoch: Some(epoch),
+        };
+        let topic = SourceTopic {
+            name: Str::from(name),
+            id,
+            partitions: (0..partitions).map(partition).collect(),
+        };
         self.0.lock().topics.insert(Str::from(name), topic);
     }
 
@@ -60,7 +68,10 @@ impl Scripted {
     }
 
     pub(crate) fn is_fetching(&self, topic: &str, partition: i32) -> bool {
-        self.0.lock().fetching.contains(&(Str::from(topic), partition))
+        self.0
+            .lock()
+            .fetching
+            .contains(&(Str::from(topic), partition))
     }
 
     fn ask<T>(&self, answer: impl FnOnce(&mut Script) -> T) -> Result<T, SourceError> {
@@ -79,7 +90,11 @@ fn now<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
 
 impl Source for Scripted {
     fn cluster(&self) -> BoxFuture<'_, Result<SourceCluster, SourceError>> {
-        now(self.ask(|s| SourceCluster { cluster_id: s.cluster_id.clone(), brokers: 1, has_topic_ids: true }))
+        now(self.ask(|s| SourceCluster {
+            cluster_id: s.cluster_id.clone(),
+            brokers: 1,
+            has_topic_ids: true,
+        }))
     }
 
     fn all_topics(&self) -> BoxFuture<'_, Result<Vec<SourceTopic>, SourceError>> {
@@ -88,12 +103,20 @@ impl Source for Scripted {
 
     fn topics(&self, names: Vec<Str>) -> BoxFuture<'_, Result<Vec<TopicAnswer>, SourceError>> {
         now(self.ask(|s| {
-            let answer = |n: &Str| s.topics.get(n).cloned().map_or(TopicAnswer::Absent, TopicAnswer::Present);
+            let answer = |n: &Str| {
+                s.topics
+                    .get(n)
+                    .cloned()
+                    .map_or(TopicAnswer::Absent, TopicAnswer::Present)
+            };
             names.iter().map(answer).collect()
         }))
     }
 
-    fn topic_configs(&self, names: Vec<Str>) -> BoxFuture<'_, Result<Vec<SourceTopicConfigs>, SourceError>> {
+    fn topic_configs(
+        &self,
+        names: Vec<Str>,
+    ) -> BoxFuture<'_, Result<Vec<SourceTopicConfigs>, SourceError>> {
         now(self.ask(|s| {
             let one = |n: &Str| SourceTopicConfigs {
                 name: n.clone(),
@@ -109,7 +132,10 @@ impl Source for Scripted {
 
     fn reachability(&self) -> Reachability {
         match &self.0.lock().down {
-            Some(reason) => Reachability::Unreachable { since_ms: 1, reason: Str::from(reason.as_str()) },
+            Some(reason) => Reachability::Unreachable {
+                since_ms: 1,
+                reason: Str::from(reason.as_str()),
+            },
             None => Reachability::Reachable,
         }
     }
@@ -136,14 +162,24 @@ impl DataPlane for Scripted {
     }
 
     fn remove_partition<'a>(&'a self, partition: &'a MirrorPartition) -> BoxFuture<'a, ()> {
-        self.0.lock().fetching.remove(&(partition.topic.clone(), partition.partition));
+        self.0
+            .lock()
+            .fetching
+            .remove(&(partition.topic.clone(), partition.partition));
         now(())
     }
 
-    fn prepare(&self, request: PrepareRequest, intent: PersistIntent) -> BoxFuture<'static, PrepareOutcome> {
+    fn prepare(
+        &self,
+        request: PrepareRequest,
+        intent: PersistIntent,
+    ) -> BoxFuture<'static, PrepareOutcome> {
         let mut script = self.0.lock();
         script.prepared.push(request);
-        let outcome = script.prepare.clone().unwrap_or(PrepareOutcome::Ready { truncated_to: None });
+        let outcome = script
+            .prepare
+            .clone()
+            .unwrap_or(PrepareOutcome::Ready { truncated_to: None });
         let cut = script.intent.take();
         drop(script);
         Box::pin(async move {
@@ -157,11 +193,18 @@ impl DataPlane for Scripted {
     }
 
     fn progress(&self, partition: &MirrorPartition) -> Option<FetchProgress> {
-        self.0.lock().progress.get(&(partition.topic.clone(), partition.partition)).cloned()
+        self.0
+            .lock()
+            .progress
+            .get(&(partition.topic.clone(), partition.partition))
+            .cloned()
     }
 
     fn forget_partition(&self, partition: &MirrorPartition) {
-        self.0.lock().progress.remove(&(partition.topic.clone(), partition.partition));
+        self.0
+            .lock()
+            .progress
+            .remove(&(partition.topic.clone(), partition.partition));
     }
 
     fn source_metadata(&self, _: &Str, _: &[SourceTopic]) {}

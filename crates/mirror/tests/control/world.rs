@@ -34,27 +34,53 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn start(dir: &Path, plane: Scripted) -> World {
         let mut settings = Settings::single(1, CLUSTER, dir);
-        settings.rules.alter_hooks.push((ResourceType::MIRROR, alter_hook()));
-        let controller = Controller::start(settings).await.expect("controller starts");
-        controller.register_and_unfence(registration()).await.expect("registers");
+        settings
+            .rules
+            .alter_hooks
+            .push((ResourceType::MIRROR, alter_hook()));
+        let controller = Controller::start(settings)
+            .await
+            .expect("controller starts");
+        controller
+            .register_and_unfence(registration())
+            .await
+            .expect("registers");
         let logs = dir.join("logs");
         std::fs::create_dir_all(&logs).expect("creates");
-        let config = ReplicaConfig { sync_threads: 1, ..ReplicaConfig::new(1, vec![logs]) };
+        let config = ReplicaConfig {
+            sync_threads: 1,
+            ..ReplicaConfig::new(1, vec![logs])
+        };
         let image = controller.image();
-        let replicas = ReplicaManager::start(config, image).await.expect("replicas start");
+        let replicas = ReplicaManager::start(config, image)
+            .await
+            .expect("replicas start");
         let applier = tokio::spawn(follow(controller.clone(), replicas.clone()));
         let mut broker = BrokerSettings::new(1, Str::from(CLUSTER));
         broker.state_topic_partitions = 3;
         broker.refresh_interval_ms = 200;
         broker.retry.initial_backoff_ms = 20;
-        let service = MirrorService::start(controller.clone(), replicas.clone(), broker, Arc::new(plane.clone()));
-        World { controller, replicas, service, plane, applier }
+        let service = MirrorService::start(
+            controller.clone(),
+            replicas.clone(),
+            broker,
+            Arc::new(plane.clone()),
+        );
+        World {
+            controller,
+            replicas,
+            service,
+            plane,
+            applier,
+        }
     }
 
     /// A broker with the mirror `m` in it.
     pub(crate) async fn with_mirror(dir: &Path, plane: Scripted) -> World {
         let world = World::start(dir, plane).await;
-        let reply = world.create(MIRROR, &[("bootstrap.servers", "source:9092")]).await;
+        let reply = world
+            .create(MIRROR, &[("bootstrap.servers", "source:9092")])
+            .await;
         assert_eq!(reply.error_code, 0, "{:?}", reply.error_message);
         world
     }
@@ -77,15 +103,28 @@ impl World {
     }
 
     pub(crate) async fn send<M: Message>(&self, key: ApiKey, request: &M) -> MirrorReply {
-        let body = encode_body(request, 0).expect("encodes").to_bytes().unwrap_or_default();
-        self.raw(key, body, &mut DialectMemory::new(WireDialect::Auto)).await
+        let body = encode_body(request, 0)
+            .expect("encodes")
+            .to_bytes()
+            .unwrap_or_default();
+        self.raw(key, body, &mut DialectMemory::new(WireDialect::Auto))
+            .await
     }
 
-    pub(crate) async fn raw(&self, key: ApiKey, body: Bytes, memory: &mut DialectMemory) -> MirrorReply {
+    pub(crate) async fn raw(
+        &self,
+        key: ApiKey,
+        body: Bytes,
+        memory: &mut DialectMemory,
+    ) -> MirrorReply {
         self.service.handle(key, body, memory).await
     }
 
-    pub(crate) async fn create(&self, name: &str, configs: &[(&str, &str)]) -> m::CreateMirrorResponse {
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        configs: &[(&str, &str)],
+    ) -> m::CreateMirrorResponse {
         let config = |(k, v): &(&str, &str)| m::create_mirror_request::MirrorConfig {
             name: Str::from(*k),
             value: Some(Str::from(*v)),
@@ -109,10 +148,27 @@ impl World {
             patterns: patterns.iter().map(|p| Str::from(*p)).collect(),
             ..Default::default()
         };
-        match self.send(ApiKey::ADD_TOPICS_TO_MIRROR, &request).await.body() {
+        match self
+            .send(ApiKey::ADD_TOPICS_TO_MIRROR, &request)
+            .await
+            .body()
+        {
             Body::AddTopicsToMirrorResponse(r) => {
-                assert!(r.error_code == 0 || !r.topics.is_empty(), "{:?}", r.error_message);
-                r.topics.iter().map(|t| (t.name.to_string(), t.error_code, t.error_message.as_ref().map(|e| e.to_string()))).collect()
+                assert!(
+                    r.error_code == 0 || !r.topics.is_empty(),
+                    "{:?}",
+                    r.error_message
+                );
+                r.topics
+                    .iter()
+                    .map(|t| {
+                        (
+                            t.name.to_string(),
+                            t.error_code,
+                            t.error_message.as_ref().map(|e| e.to_string()),
+                        )
+                    })
+                    .collect()
             }
             other => panic!("{other:?}"),
         }
@@ -124,7 +180,11 @@ impl World {
             patterns: patterns.iter().map(|p| Str::from(*p)).collect(),
             ..Default::default()
         };
-        match self.send(ApiKey::REMOVE_TOPICS_FROM_MIRROR, &request).await.body() {
+        match self
+            .send(ApiKey::REMOVE_TOPICS_FROM_MIRROR, &request)
+            .await
+            .body()
+        {
             Body::RemoveTopicsFromMirrorResponse(r) => r.error_code,
             other => panic!("{other:?}"),
         }
@@ -136,7 +196,11 @@ impl World {
             patterns: vec![Str::from(topic)],
             ..Default::default()
         };
-        match self.send(ApiKey::PAUSE_MIRROR_TOPICS, &request).await.body() {
+        match self
+            .send(ApiKey::PAUSE_MIRROR_TOPICS, &request)
+            .await
+            .body()
+        {
             Body::PauseMirrorTopicsResponse(r) => r.error_code,
             other => panic!("{other:?}"),
         }
@@ -148,16 +212,26 @@ impl World {
             patterns: vec![Str::from(topic)],
             ..Default::default()
         };
-        match self.send(ApiKey::RESUME_MIRROR_TOPICS, &request).await.body() {
+        match self
+            .send(ApiKey::RESUME_MIRROR_TOPICS, &request)
+            .await
+            .body()
+        {
             Body::ResumeMirrorTopicsResponse(r) => r.error_code,
             other => panic!("{other:?}"),
         }
     }
 
     pub(crate) async fn delete(&self) -> (i16, Option<String>) {
-        let request = m::DeleteMirrorRequest { mirror_name: Str::from(MIRROR), ..Default::default() };
+        let request = m::DeleteMirrorRequest {
+            mirror_name: Str::from(MIRROR),
+            ..Default::default()
+        };
         match self.send(ApiKey::DELETE_MIRROR, &request).await.body() {
-            Body::DeleteMirrorResponse(r) => (r.error_code, r.error_message.as_ref().map(|e| e.to_string())),
+            Body::DeleteMirrorResponse(r) => (
+                r.error_code,
+                r.error_message.as_ref().map(|e| e.to_string()),
+            ),
             other => panic!("{other:?}"),
         }
     }
@@ -178,11 +252,17 @@ impl World {
         let described = self.describe().await;
         let topics = described.mirrors.into_iter().flat_map(|m| m.topics);
         let found = topics.into_iter().find(|t| t.topic_name == *topic)?;
-        found.partitions.into_iter().find(|p| p.partition_index == partition)
+        found
+            .partitions
+            .into_iter()
+            .find(|p| p.partition_index == partition)
     }
 
     pub(crate) async fn state(&self, topic: &str) -> String {
-        self.partition_of(topic, 0).await.map(|p| p.state.to_string()).unwrap_or_default()
+        self.partition_of(topic, 0)
+            .await
+            .map(|p| p.state.to_string())
+            .unwrap_or_default()
     }
 
     pub(crate) async fn until(&self, topic: &str, state: &str) {
@@ -192,7 +272,10 @@ impl World {
             if now.as_ref().is_some_and(|p| p.state == *state) {
                 return;
             }
-            assert!(started.elapsed() < Duration::from_secs(10), "{topic} does not become {state}: {now:?}");
+            assert!(
+                started.elapsed() < Duration::from_secs(10),
+                "{topic} does not become {state}: {now:?}"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -207,13 +290,17 @@ impl World {
     }
 
     pub(crate) fn partition(&self, topic: &str, partition: i32) -> Arc<Partition> {
-        self.replicas.partition(topic, partition).expect("the partition is open")
+        self.replicas
+            .partition(topic, partition)
+            .expect("the partition is open")
     }
 
     /// Records as they come from the source.
     pub(crate) fn mirror(&self, topic: &str, partition: i32, batch: &[u8]) {
         let partition = self.partition(topic, partition);
-        let mut append = partition.mirror_append(partition.log().log_end_offset(), NOW).expect("may mirror");
+        let mut append = partition
+            .mirror_append(partition.log().log_end_offset(), NOW)
+            .expect("may mirror");
         append.push(batch).expect("pushes");
         append.finish().expect("finishes");
     }
@@ -222,7 +309,9 @@ impl World {
         let mut builder = BatchBuilder::new();
         builder.add(NOW, None, Some(b"local"), &[]);
         let mut bytes = builder.build().expect("builds");
-        self.partition(topic, 0).append(&mut bytes, AppendSource::Client, NOW).map(|info| info.first_offset)
+        self.partition(topic, 0)
+            .append(&mut bytes, AppendSource::Client, NOW)
+            .map(|info| info.first_offset)
     }
 }
 
@@ -230,7 +319,9 @@ pub(crate) const NOW: i64 = 1_700_000_000_000;
 
 /// A batch of a source.
 pub(crate) fn source_batch(base_offset: i64, epoch: i32, count: usize) -> Vec<u8> {
-    let mut builder = BatchBuilder::new().base_offset(base_offset).leader_epoch(epoch);
+    let mut builder = BatchBuilder::new()
+        .base_offset(base_offset)
+        .leader_epoch(epoch);
     for index in 0..count {
         builder.add(NOW + index as i64, None, Some(b"mirrored"), &[]);
     }
@@ -239,7 +330,9 @@ pub(crate) fn source_batch(base_offset: i64, epoch: i32, count: usize) -> Vec<u8
 
 /// A batch of a transaction that stays open.
 pub(crate) fn open_transaction(base_offset: i64, epoch: i32, producer_id: i64) -> Vec<u8> {
-    let builder = BatchBuilder::new().base_offset(base_offset).leader_epoch(epoch);
+    let builder = BatchBuilder::new()
+        .base_offset(base_offset)
+        .leader_epoch(epoch);
     let mut builder = builder.producer(producer_id, 0, 0).transactional();
     builder.add(NOW, None, Some(b"undecided"), &[]);
     builder.build().expect("builds")
