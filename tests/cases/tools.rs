@@ -258,3 +258,17 @@ fn one_bad_topic_fails_alone() {
     tarn.await_state("m", "MIRRORING", SOON, |r| r["topic"] == good.as_str());
     tarn.cluster().produce_many(&taken, 1, 1, 10, json!({}));
 }
+
+#[test]
+fn a_kafka_that_knows_no_mirrors_is_told_apart() {
+    let output = Tarn::mirrors_at(
+        &Kafka::shared().bootstrap(),
+        std::path::Path::new("."),
+        &["--list"],
+    );
+    assert_eq!(output.code, 1);
+    assert!(
+        output.stderr.contains("does not know mirrors"),
+        "{output:?}"
+    );
+}

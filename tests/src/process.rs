@@ -13,7 +13,8 @@ use anyhow::{Context, Result, bail};
 pub struct Process {
     name: String,
     child: Child,
-    stdin: Option<ChildStdin>,
+    /// Held open: some children end when it closes.
+    _stdin: Option<ChildStdin>,
     log: PathBuf,
 }
 
@@ -40,7 +41,7 @@ impl Process {
         Ok(Self {
             name: name.into(),
             child,
-            stdin,
+            _stdin: stdin,
             log: log.into(),
         })
     }
@@ -122,7 +123,6 @@ impl Process {
     /// # Errors
     /// Still running after `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
-        self.stdin = None;
         let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait()? {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::dir::LogDirState;
+use crate::state::LogDirState;
 
 /// `message.timestamp.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

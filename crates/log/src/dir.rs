@@ -1,33 +1,30 @@
-//! One log directory: lock, `meta.properties`, checkpoints, clean-shutdown marker, and which partitions are in it.
+//! One log directory: lock, checkpoints, clean-shutdown marker, and which partitions are in it.
+//!
+//! A checkpoint that cannot be read is warned about and replaced by the belief that loses nothing: recovery points become
+//! unknown (everything is checked), high watermarks and log starts fall back to the start of the log.
 
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{LogConfig, LogError, PartitionLog};
+use parking_lot::Mutex;
 
-/// Content of `meta.properties` (version 1). Ids are Kafka's 22-character strings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetaProperties {
-    /// Cluster id.
-    pub cluster_id: String,
-    /// Node id, `None` when absent.
-    pub node_id: Option<i32>,
-    /// Directory id, `None` when absent.
-    pub directory_id: Option<String>,
-}
+use crate::checkpoint;
+use crate::config::{LogConfig, OpenOptions};
+use crate::error::LogError;
+use crate::names;
+use crate::partition_log::PartitionLog;
+use crate::state::LogDirState;
 
-impl MetaProperties {
-    /// Reads `dir/meta.properties`; `Ok(None)` when there is none (directory not formatted).
-    pub fn read(dir: &Path) -> Result<Option<MetaProperties>, LogError> {
-        let _ = dir;
-        panic!("not built yet")
-    }
-    /// Writes it atomically (temp, fsync, rename, fsync of the directory), creating `dir` when needed.
-    pub fn write(&self, dir: &Path) -> Result<(), LogError> {
-        let _ = dir;
-        panic!("not built yet")
-    }
-}
+const LOCK: &str = ".lock";
+const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
+/// Subdirectories that hold no partition of clients.
+const METADATA_TOPIC: &str = "__cluster_metadata";
+
+type Key = (String, i32);
+type Offsets = BTreeMap<Key, i64>;
 
 /// A partition directory found on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,29 +39,18 @@ pub struct PartitionDir {
     pub path: PathBuf,
 }
 
-/// State shared by all logs of one directory: health, cache of open files, recovery points. `LogDirState::detached(dir)`
-/// makes one without a [`LogDir`] (tests, the metadata log).
-#[derive(Debug)]
-pub struct LogDirState {
-    _private: (),
-}
-
-impl LogDirState {
-    /// State for logs that are opened without a [`LogDir`].
-    pub fn detached(dir: &Path) -> Arc<LogDirState> {
-        let _ = dir;
-        Arc::new(LogDirState { _private: () })
-    }
-    /// Why the directory is offline, when it is.
-    pub fn offline_reason(&self) -> Option<Arc<str>> {
-        panic!("not built yet")
-    }
-}
-
 /// An opened, locked log directory. Dropping it releases the lock without writing anything (like a crash).
 #[derive(Debug)]
 pub struct LogDir {
     path: PathBuf,
+    _lock: File,
+    state: Arc<LogDirState>,
+    clean: bool,
+    clean_broker_epoch: Option<i64>,
+    recovery_points_known: bool,
+    high_watermarks: Mutex<Offsets>,
+    log_starts: Mutex<Offsets>,
+    logs: Mutex<BTreeMap<Key, Arc<PartitionLog>>>,
 }
 
 impl LogDir {
@@ -72,8 +58,43 @@ impl LogDir {
     /// warned about and replaced by the safest belief), and consumes the clean-shutdown marker: it is deleted and the
     /// directory fsynced before this returns. Leftover `*-delete` directories are removed.
     pub fn open(path: &Path) -> Result<Arc<LogDir>, LogError> {
-        let _ = path;
-        panic!("not built yet")
+        let failed = |context| {
+            move |e: io::Error| LogError::Io {
+                context,
+                path: path.to_path_buf(),
+                source: Arc::new(e),
+            }
+        };
+        fs::create_dir_all(path).map_err(failed("cannot create"))?;
+        let lock = take_lock(path)?;
+        let (clean, clean_broker_epoch) =
+            consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
+        let recovery = read_offsets(&path.join(checkpoint::RECOVERY_POINTS));
+        let high_watermarks =
+            read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
+        let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS)).unwrap_or_default();
+        let dir = LogDir {
+            path: path.to_path_buf(),
+            _lock: lock,
+            clean,
+            clean_broker_epoch,
+            recovery_points_known: recovery.is_some(),
+            state: LogDirState::attached(path, recovery.unwrap_or_default()),
+            high_watermarks: Mutex::new(high_watermarks),
+            log_starts: Mutex::new(log_starts),
+            logs: Mutex::default(),
+        };
+        for entry in fs::read_dir(path).map_err(failed("cannot list"))? {
+            let entry = entry.map_err(failed("cannot list"))?;
+            if entry
+                .file_name()
+                .to_str()
+                .is_some_and(names::is_deleted_dir)
+            {
+                fs::remove_dir_all(entry.path()).map_err(failed("cannot clear leftovers of"))?;
+            }
+        }
+        Ok(Arc::new(dir))
     }
     /// Where it is.
     pub fn path(&self) -> &Path {
@@ -81,19 +102,43 @@ impl LogDir {
     }
     /// The previous run ended cleanly.
     pub fn was_clean(&self) -> bool {
-        panic!("not built yet")
+        self.clean
     }
     /// Broker epoch stored in the clean-shutdown marker, when it was there.
     pub fn clean_shutdown_broker_epoch(&self) -> Option<i64> {
-        panic!("not built yet")
+        self.clean_broker_epoch
     }
     /// Shared state, e.g. to ask whether it is offline.
     pub fn state(&self) -> &Arc<LogDirState> {
-        panic!("not built yet")
+        &self.state
     }
-    /// Partition directories on disk (not those being deleted).
+    /// Partition directories on disk (not those being deleted, not the metadata log).
     pub fn scan(&self) -> Result<Vec<PartitionDir>, LogError> {
-        panic!("not built yet")
+        let failed = |e: io::Error| LogError::Io {
+            context: "cannot list",
+            path: self.path.clone(),
+            source: Arc::new(e),
+        };
+        let mut out = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let Some((topic, partition)) = name.to_str().and_then(names::parse_partition_dir)
+            else {
+                continue;
+            };
+            if topic != METADATA_TOPIC && entry.file_type().map_err(failed)?.is_dir() {
+                let path = entry.path();
+                out.push(PartitionDir {
+                    topic: topic.to_owned(),
+                    partition,
+                    topic_id: topic_id_in(&path),
+                    path,
+                });
+            }
+        }
+        out.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
+        Ok(out)
     }
     /// Opens (or gives the already open) log of a partition; recovers it by the checkpoints. The log of a partition that
     /// has nothing on disk costs no file and no descriptor. Fails when the directory on disk has another topic id.
@@ -105,27 +150,194 @@ impl LogDir {
         config: LogConfig,
         now_ms: i64,
     ) -> Result<Arc<PartitionLog>, LogError> {
-        let _ = (topic, partition, topic_id, config, now_ms);
-        panic!("not built yet")
+        self.state.check_online()?;
+        let key = (topic.to_owned(), partition);
+        if let Some(log) = self.logs.lock().get(&key) {
+            return Ok(Arc::clone(log));
+        }
+        let path = self.path.join(names::partition_dir(topic, partition));
+        if let (Some(want), Some(found)) = (topic_id, topic_id_in(&path))
+            && want != found
+        {
+            let reason = format!("holds topic id {found}, but {topic} has {want}: move it away");
+            return Err(LogError::BadFile { path, reason });
+        }
+        let point = self.state.recovery_point(topic, partition);
+        let options = OpenOptions {
+            clean_shutdown: self.clean,
+            recovery_point: point.or(self.recovery_points_known.then_some(0)),
+            log_start_offset: self.log_starts.lock().get(&key).copied().unwrap_or(0),
+            high_watermark: self.high_watermarks.lock().get(&key).copied().unwrap_or(0),
+            topic_id: topic_id.map(str::to_owned),
+            now_ms,
+            dir_state: Arc::clone(&self.state),
+        };
+        let log = PartitionLog::open(&path, config, options)?;
+        // Two openers at once: the first to arrive here wins, and both recovered the same files to the same state.
+        Ok(Arc::clone(self.logs.lock().entry(key).or_insert(log)))
     }
     /// The open log of a partition.
     pub fn get(&self, topic: &str, partition: i32) -> Option<Arc<PartitionLog>> {
-        let _ = (topic, partition);
-        panic!("not built yet")
+        self.logs
+            .lock()
+            .get(&(topic.to_owned(), partition))
+            .cloned()
     }
     /// Removes a partition for good: closes, renames to `…-delete`, forgets its checkpoint lines, then deletes the files.
+    /// Also removes a directory whose log is not open.
     pub fn delete_log(&self, topic: &str, partition: i32) -> Result<(), LogError> {
-        let _ = (topic, partition);
-        panic!("not built yet")
+        self.state.check_online()?;
+        let key = (topic.to_owned(), partition);
+        let log = self.logs.lock().remove(&key);
+        self.high_watermarks.lock().remove(&key);
+        self.log_starts.lock().remove(&key);
+        // Its line must not outlive it: a new partition of that name would be believed up to a foreign offset.
+        self.state
+            .replace_recovery_points(|points| _ = points.remove(&key))?;
+        match log {
+            Some(log) => log.delete(),
+            None => self.delete_unopened(topic, partition),
+        }
+    }
+    fn delete_unopened(&self, topic: &str, partition: i32) -> Result<(), LogError> {
+        let path = self.path.join(names::partition_dir(topic, partition));
+        let away = self.path.join(names::deleted_dir(topic, partition));
+        match fs::rename(&path, &away) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(|e| self.state.fatal("rename", &path, &e))?,
+        }
+        self.state.sync_dir(&self.path)?;
+        fs::remove_dir_all(&away).map_err(|e| self.state.fatal("remove", &away, &e))
     }
     /// Writes the three checkpoint files from the open logs (call it every few seconds). Lines of partitions that are not
     /// open are kept as they were read.
     pub fn write_checkpoints(&self) -> Result<(), LogError> {
-        panic!("not built yet")
+        let logs: Vec<(Key, Arc<PartitionLog>)> = self
+            .logs
+            .lock()
+            .iter()
+            .map(|(k, l)| (k.clone(), Arc::clone(l)))
+            .collect();
+        self.state.replace_recovery_points(|points| {
+            for (k, log) in logs.iter().filter(|(_, l)| l.segment_count() > 0) {
+                points.insert(k.clone(), log.recovery_point());
+            }
+        })?;
+        self.write_offsets(checkpoint::HIGH_WATERMARKS, &self.high_watermarks, |all| {
+            for (k, log) in logs.iter().filter(|(_, l)| l.segment_count() > 0) {
+                all.insert(k.clone(), log.high_watermark());
+            }
+        })?;
+        self.write_offsets(checkpoint::LOG_STARTS, &self.log_starts, |all| {
+            for (k, log) in &logs {
+                let start = log.log_start_offset();
+                match log.first_segment_base() {
+                    Some(base) if start > base => _ = all.insert(k.clone(), start),
+                    _ => _ = all.remove(k),
+                }
+            }
+        })
+    }
+    fn write_offsets(
+        &self,
+        file: &str,
+        offsets: &Mutex<Offsets>,
+        update: impl FnOnce(&mut Offsets),
+    ) -> Result<(), LogError> {
+        let mut all = offsets.lock();
+        let path = self.path.join(file);
+        let before = all.clone();
+        update(&mut all);
+        if *all == before && path.exists() {
+            return Ok(());
+        }
+        self.state.check_online()?;
+        self.state
+            .replace_file(&path, &checkpoint::format_offsets(&all), true)
     }
     /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker.
     pub fn close_clean(&self, broker_epoch: i64) -> Result<(), LogError> {
-        let _ = broker_epoch;
-        panic!("not built yet")
+        let logs: Vec<Arc<PartitionLog>> = self.logs.lock().values().cloned().collect();
+        for log in &logs {
+            log.close_clean()?;
+        }
+        self.write_checkpoints()?;
+        let marker = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
+        self.state
+            .replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
     }
+}
+
+/// Excludes other processes: flock for ours, a POSIX record lock for a Java broker's.
+fn take_lock(dir: &Path) -> Result<File, LogError> {
+    let path = dir.join(LOCK);
+    let failed = |e: io::Error| LogError::Io {
+        context: "cannot lock",
+        path: path.clone(),
+        source: Arc::new(e),
+    };
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(failed)?;
+    let locked = || LogError::Locked {
+        dir: dir.to_path_buf(),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(locked()),
+        Err(TryLockError::Error(e)) => return Err(failed(e)),
+    }
+    match rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(e) if matches!(e, rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
+            Err(locked())
+        }
+        Err(e) => Err(failed(e.into())),
+    }
+}
+
+/// Takes the clean-shutdown marker away for good; whether it was there, and its broker epoch.
+fn consume_marker(dir: &Path) -> io::Result<(bool, Option<i64>)> {
+    let path = dir.join(CLEAN_SHUTDOWN);
+    let text = match fs::read_to_string(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((false, None)),
+        other => other?,
+    };
+    fs::remove_file(&path)?;
+    File::open(dir)?.sync_all()?;
+    let epoch = text.split_once("\"brokerEpoch\":").map(|(_, rest)| rest);
+    let digits = |r: &str| {
+        r.trim_start()
+            .split(|c: char| !(c.is_ascii_digit() || c == '-'))
+            .next()?
+            .parse()
+            .ok()
+    };
+    Ok((true, epoch.and_then(digits)))
+}
+
+/// Reads an offset checkpoint: empty when there is no file, `None` when the file cannot be believed.
+fn read_offsets(path: &Path) -> Option<Offsets> {
+    let parsed = match fs::read_to_string(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Some(Offsets::new()),
+        Err(e) => Err(e.to_string()),
+        Ok(text) => checkpoint::parse_offsets(&text),
+    };
+    match parsed {
+        Ok(offsets) => Some(offsets),
+        Err(reason) => {
+            tracing::warn!(path = %path.display(), reason, "checkpoint is unusable, the safest values are taken instead");
+            None
+        }
+    }
+}
+
+fn topic_id_in(dir: &Path) -> Option<String> {
+    checkpoint::parse_partition_metadata(
+        &fs::read_to_string(dir.join(checkpoint::PARTITION_METADATA)).ok()?,
+    )
 }

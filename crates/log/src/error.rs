@@ -23,7 +23,9 @@ pub enum LogError {
     #[error("batch refused: {0}")]
     BadBatch(#[from] RecordsError),
     /// A batch of message format v0 or v1, which no Kafka ≥ 4 writes and whose epochs cannot be followed.
-    #[error("batch at offset {offset} has message format v{magic}, only v2 is stored: convert the topic at its source")]
+    #[error(
+        "batch at offset {offset} has message format v{magic}, only v2 is stored: convert the topic at its source"
+    )]
     OldFormat {
         /// Offset in the old header.
         offset: i64,
@@ -47,7 +49,9 @@ pub enum LogError {
         log_end: i64,
     },
     /// A mirrored batch carries a lower leader epoch than the log already holds, or an epoch below −1.
-    #[error("batch at offset {offset} has leader epoch {epoch}, the log already has epoch {latest}")]
+    #[error(
+        "batch at offset {offset} has leader epoch {epoch}, the log already has epoch {latest}"
+    )]
     EpochBackwards {
         /// Base offset of the batch.
         offset: i64,

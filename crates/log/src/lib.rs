@@ -16,19 +16,35 @@
 //! * L-5 every offset below `recovery_point()` was fdatasync'ed.
 //! * L-6 log start offset ≤ high watermark ≤ log end offset.
 
+mod checkpoint;
 mod config;
 mod dir;
+mod epochs;
 mod error;
+mod index;
+mod meta_properties;
 mod mirror;
+mod names;
 mod partition_log;
+mod producers;
+mod scan;
+mod segment;
+mod state;
 mod sync;
+#[cfg(test)]
+mod tests;
+mod txn_index;
+mod types;
 
 pub use config::{LogConfig, OpenOptions, TimestampType};
-pub use dir::{LogDir, LogDirState, MetaProperties, PartitionDir};
+pub use dir::{LogDir, PartitionDir};
 pub use error::LogError;
+pub use meta_properties::MetaProperties;
 pub use mirror::{MirrorAppend, MirrorAppendInfo};
-pub use partition_log::{
-    AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, EpochEndOffset, EpochEntry, OpenTransaction, PartitionLog,
-    RetentionOutcome, Slice, TimestampAndOffset,
-};
+pub use partition_log::PartitionLog;
+pub use state::LogDirState;
 pub use sync::{SyncDone, SyncPolicy, Syncer};
+pub use types::{
+    AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, EpochEndOffset, EpochEntry,
+    OpenTransaction, RetentionOutcome, Slice, TimestampAndOffset,
+};

@@ -1,362 +1,273 @@
 //! One partition's log: offsets, epochs, producers, transactions and limits over the segments below.
 //!
-//! Implements Kafka's produce-path rules (KIP-98, KIP-101, KIP-107, KIP-74 reads). Does not know replicas, leadership
-//! or who may write: the replica room decides that before calling.
+//! Implements Kafka's rules for leaders (KIP-98, KIP-101, KIP-107) and readers (KIP-74). Does not know replicas, leadership
+//! or who may write: the replica room decides that before calling. This file holds the state, its getters and the
+//! watermarks; `append`, `read`, `recover` and `maintain` hold the operations.
 
-use std::fs::File;
+mod append;
+mod maintain;
+mod read;
+mod recover;
+mod salvage;
+
+pub(crate) use append::{Incoming, Span};
+pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 
-use bytes::Bytes;
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
 
-use crate::{LogConfig, LogError, MirrorAppend, OpenOptions};
+use crate::checkpoint;
+use crate::config::LogConfig;
+use crate::epochs::EpochCache;
+use crate::error::LogError;
+use crate::names;
+use crate::producers::Producers;
+use crate::segment::Segment;
+use crate::state::LogDirState;
+use crate::types::{ActiveProducer, EpochEndOffset, EpochEntry, OpenTransaction};
 
-/// Who appends through [`PartitionLog::append_as_leader`]; decides which checks apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AppendOrigin {
-    /// A producer: all limits, sequences, no control batches, exactly one batch.
-    Client,
-    /// A group or transaction coordinator: size limit and epoch fencing, control batches allowed, no sequence check.
-    Coordinator,
-    /// The broker itself (Raft log, markers of a mirror stop): as `Coordinator`, without the size limit.
-    Internal,
-}
-
-/// What a leader append did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AppendInfo {
-    /// First offset (of the original append when `duplicate`).
-    pub first_offset: i64,
-    /// Last offset; wait for high watermark `last_offset + 1`.
-    pub last_offset: i64,
-    /// Largest timestamp in the batches, −1 when none.
-    pub max_timestamp: i64,
-    /// Time stamped by the broker when the topic uses LogAppendTime.
-    pub log_append_time: Option<i64>,
-    /// Log start offset at that moment.
-    pub log_start_offset: i64,
-    /// The batch was already in the log (idempotent retry): nothing was written.
-    pub duplicate: bool,
-    /// Bytes written.
-    pub bytes: u64,
-}
-
-/// A range of one segment file, ready for sendfile. Bytes stay readable while the `Arc` is held, also after retention
-/// removed the file; a truncation below `position + len` shortens it (replicas only truncate above the high watermark).
-#[derive(Debug, Clone)]
-pub struct Slice {
-    /// The segment's file.
-    pub file: Arc<File>,
-    /// First byte.
-    pub position: u64,
-    /// Number of bytes; may end inside a batch, except that the first batch is whole when `min_one` was asked.
-    pub len: u64,
-    /// Base offset of the first batch; can be below the offset asked for (and below the log start offset).
-    pub first_batch_base_offset: i64,
-    /// Size in bytes of the first batch.
-    pub first_batch_size: u64,
-}
-
-impl Slice {
-    /// Reads the range into memory (coordinators, TLS path, tests).
-    pub fn read(&self) -> Result<Bytes, LogError> {
-        panic!("not built yet: Slice::read")
-    }
-}
-
-/// One line of `leader-epoch-checkpoint`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EpochEntry {
-    /// Leader epoch.
-    pub epoch: i32,
-    /// First offset written under it.
-    pub start_offset: i64,
-}
-
-/// Answer of [`PartitionLog::end_offset_for_epoch`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EpochEndOffset {
-    /// The largest epoch known that is ≤ the one asked for.
-    pub epoch: i32,
-    /// Offset after its last record.
-    pub end_offset: i64,
-}
-
-/// Answer of the timestamp look-ups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimestampAndOffset {
-    /// Timestamp of the record found.
-    pub timestamp: i64,
-    /// Its offset.
-    pub offset: i64,
-    /// Leader epoch of its batch.
-    pub leader_epoch: i32,
-}
-
-/// One aborted transaction, as the Fetch answer wants it, with the extent the `.txnindex` keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AbortedTxn {
-    /// Producer id.
-    pub producer_id: i64,
-    /// First offset of the transaction.
-    pub first_offset: i64,
-    /// Offset of the ABORT marker.
-    pub last_offset: i64,
-    /// Last stable offset once this transaction was decided.
-    pub last_stable_offset: i64,
-}
-
-/// A transaction without a marker yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenTransaction {
-    /// Producer id.
-    pub producer_id: i64,
-    /// Producer epoch as in the log.
-    pub producer_epoch: i16,
-    /// Coordinator epoch of the last marker of this producer, −1 when none was seen.
-    pub coordinator_epoch: i32,
-    /// First offset of the transaction.
-    pub first_offset: i64,
-    /// Timestamp of the producer's latest batch.
-    pub last_timestamp: i64,
-}
-
-/// One producer as DescribeProducers shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ActiveProducer {
-    /// Producer id.
-    pub producer_id: i64,
-    /// Producer epoch.
-    pub producer_epoch: i16,
-    /// Last sequence, −1 when none.
-    pub last_sequence: i32,
-    /// Timestamp of the latest batch.
-    pub last_timestamp: i64,
-    /// Coordinator epoch, −1 when none.
-    pub coordinator_epoch: i32,
-    /// First offset of its open transaction.
-    pub current_txn_start_offset: Option<i64>,
-}
-
-/// What one retention pass removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RetentionOutcome {
-    /// Segments removed.
-    pub segments: usize,
-    /// Bytes removed.
-    pub bytes: u64,
-    /// Time retention is held up by a segment whose newest record is dated in the future (this timestamp).
-    pub blocked_by_future_timestamp: Option<i64>,
-}
+const NO_EPOCH: i32 = -1;
 
 /// One partition's log. Share it in an `Arc`; every method takes `&self`. One writer at a time (an inner lock); readers
 /// never wait for it. Clamp and order rules are the invariants in the crate documentation.
 #[derive(Debug)]
 pub struct PartitionLog {
     dir: PathBuf,
+    topic: String,
+    partition: i32,
+    state: Arc<LogDirState>,
+    config: ArcSwap<LogConfig>,
+    segments: ArcSwap<Vec<Arc<Segment>>>,
+    end: ArcSwap<LogEnd>,
+    log_start: AtomicI64,
+    high_watermark: AtomicI64,
+    recovery_point: AtomicI64,
+    /// First offset of an undecided transaction, `i64::MAX` for none.
+    first_unstable: AtomicI64,
+    latest_epoch: AtomicI32,
+    unflushed_bytes: AtomicU64,
+    epochs: RwLock<EpochCache>,
+    producers: Mutex<Producers>,
+    writer: Mutex<Writer>,
+    /// One flush at a time: a second one must not report what the first has not synced yet.
+    flushing: Mutex<()>,
+}
+
+/// The log end as readers see it: an offset and the place that belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LogEnd {
+    offset: i64,
+    segment_base: i64,
+    position: u64,
+}
+
+/// State only the writer touches.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    closed: bool,
+    /// Token of the live verbatim append; 0 for none.
+    mirror_token: u64,
+    tokens_given: u64,
+    /// Bytes may stand behind the published size of the active segment.
+    unpublished: bool,
+    /// Number of truncations so far: a flush that spans one must not raise the recovery point.
+    truncations: u64,
+    /// Segments with unsynced bytes.
+    dirty: Vec<Arc<Segment>>,
+    /// Files were made in the directory since it was last synced.
+    new_files: bool,
+    /// The epoch checkpoint on disk is not synced (or not written).
+    epochs_unsynced: bool,
+    topic_id: Option<String>,
+    snapshots: BTreeSet<i64>,
 }
 
 impl PartitionLog {
-    /// Opens the log in `dir` (named `<topic>-<partition>`). A directory that does not exist is an empty log and stays
-    /// non-existent until the first append or until a start offset must be remembered. Recovers as `options` say.
-    pub fn open(dir: &Path, config: LogConfig, options: OpenOptions) -> Result<Arc<PartitionLog>, LogError> {
-        let _ = (dir, config, options);
-        panic!("not built yet: PartitionLog::open")
-    }
     /// Directory of this log.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
     /// Topic name, from the directory name.
     pub fn topic(&self) -> &str {
-        panic!("not built yet")
+        &self.topic
     }
     /// Partition index, from the directory name.
     pub fn partition(&self) -> i32 {
-        panic!("not built yet")
-    }
-    /// Appends whole batches: assigns offsets and `leader_epoch` (and the time, for LogAppendTime) in place in `batches`,
-    /// then one write. Duplicates of an idempotent producer answer with their old offsets and write nothing.
-    /// Nothing is synced: wait with [`crate::Syncer::sync_upto`]. On any error nothing was appended.
-    pub fn append_as_leader(
-        &self,
-        batches: &mut [u8],
-        leader_epoch: i32,
-        origin: AppendOrigin,
-        now_ms: i64,
-    ) -> Result<AppendInfo, LogError> {
-        let _ = (batches, leader_epoch, origin, now_ms);
-        panic!("not built yet")
-    }
-    /// Begins a verbatim append (mirror, follower) at the log end, which must be `expected_offset`. Bytes are pushed in
-    /// pieces of any cut; see [`MirrorAppend`]. Only one is alive: a newer one, a leader append, a truncation or a close
-    /// supersedes it.
-    pub fn mirror_append(self: &Arc<Self>, expected_offset: i64, now_ms: i64) -> Result<MirrorAppend, LogError> {
-        let _ = (expected_offset, now_ms);
-        panic!("not built yet")
-    }
-    /// [`Self::mirror_append`] + one push + finish, for whole answers in memory (followers, tests).
-    pub fn append_verbatim(
-        self: &Arc<Self>,
-        expected_offset: i64,
-        batches: &[u8],
-        now_ms: i64,
-    ) -> Result<crate::MirrorAppendInfo, LogError> {
-        let mut append = self.mirror_append(expected_offset, now_ms)?;
-        append.push(batches)?;
-        append.finish()
-    }
-    /// Finds the bytes from the batch that contains `offset` (or the first one after it, over gaps), never at or past
-    /// `upper_offset` (high watermark, LSO or log end), at most `max_bytes`, within one segment. `min_one`: the first batch
-    /// is given whole even when larger than `max_bytes` (KIP-74). `Ok(None)`: in range, nothing to read yet (or, without
-    /// `min_one`, the first batch does not fit). Error `OffsetOutOfRange` outside `log_start ..= log_end`.
-    pub fn read(
-        &self,
-        offset: i64,
-        max_bytes: u64,
-        upper_offset: i64,
-        min_one: bool,
-    ) -> Result<Option<Slice>, LogError> {
-        let _ = (offset, max_bytes, upper_offset, min_one);
-        panic!("not built yet")
+        self.partition
     }
     /// Offset after the last record.
     pub fn log_end_offset(&self) -> i64 {
-        panic!("not built yet")
+        self.end.load().offset
     }
     /// First offset that can be read.
     pub fn log_start_offset(&self) -> i64 {
-        panic!("not built yet")
+        self.log_start.load(Ordering::Acquire)
     }
     /// The high watermark.
     pub fn high_watermark(&self) -> i64 {
-        panic!("not built yet")
+        self.high_watermark.load(Ordering::Acquire)
     }
     /// Sets the high watermark, clamped into the log; gives the value set and whether it moved.
     pub fn set_high_watermark(&self, offset: i64) -> (i64, bool) {
-        let _ = offset;
-        panic!("not built yet")
+        let start = self.log_start_offset();
+        let value = offset.clamp(start, self.log_end_offset().max(start));
+        let before = self.high_watermark.swap(value, Ordering::AcqRel);
+        if before != value {
+            let mut producers = self.producers.lock();
+            if producers.high_watermark_moved(value) {
+                self.note_first_unstable(&producers);
+            }
+        }
+        (value, before != value)
     }
     /// min(high watermark, first offset of an undecided transaction).
     pub fn last_stable_offset(&self) -> i64 {
-        panic!("not built yet")
+        let unstable = self
+            .first_unstable
+            .load(Ordering::Acquire)
+            .max(self.log_start_offset());
+        self.high_watermark().min(unstable)
     }
-    /// Aborted transactions that touch `from .. to`, by `.txnindex`, in log order.
-    pub fn aborted_transactions(&self, from: i64, to: i64) -> Result<Vec<AbortedTxn>, LogError> {
-        let _ = (from, to);
-        panic!("not built yet")
+    fn note_first_unstable(&self, producers: &Producers) {
+        self.first_unstable.store(
+            producers.first_unstable().unwrap_or(i64::MAX),
+            Ordering::Release,
+        );
     }
-    /// First record with timestamp ≥ `timestamp` (ListOffsets), also inside compressed batches.
-    pub fn offset_for_timestamp(&self, timestamp: i64) -> Result<Option<TimestampAndOffset>, LogError> {
-        let _ = timestamp;
-        panic!("not built yet")
-    }
-    /// The record with the largest timestamp (ListOffsets −3).
-    pub fn max_timestamp(&self) -> Result<Option<TimestampAndOffset>, LogError> {
-        panic!("not built yet")
-    }
-    /// Latest leader epoch in the epoch cache.
+    /// Latest leader epoch in the epoch cache (an atomic load).
     pub fn latest_epoch(&self) -> Option<i32> {
-        panic!("not built yet")
+        Some(self.latest_epoch.load(Ordering::Acquire)).filter(|e| *e != NO_EPOCH)
     }
     /// Whole epoch cache, ascending.
     pub fn epochs(&self) -> Vec<EpochEntry> {
-        panic!("not built yet")
+        self.epochs.read().entries().to_vec()
     }
     /// Epoch under which `offset` was written.
     pub fn epoch_for_offset(&self, offset: i64) -> Option<i32> {
-        let _ = offset;
-        panic!("not built yet")
+        self.epochs.read().epoch_for_offset(offset)
     }
-    /// OffsetForLeaderEpoch: the largest known epoch ≤ `epoch` and where it ends; `None` = unknown (above the latest,
-    /// or the cache is empty).
+    /// OffsetForLeaderEpoch: the largest known epoch ≤ `epoch` and where it ends (for an epoch below the first known one:
+    /// that epoch, ending where the first known one starts); `None` = unknown (above the latest, or the cache is empty).
     pub fn end_offset_for_epoch(&self, epoch: i32) -> Option<EpochEndOffset> {
-        let _ = epoch;
-        panic!("not built yet")
+        self.epochs
+            .read()
+            .end_offset_for(epoch, self.log_end_offset())
     }
     /// Notes in the epoch cache that `epoch` starts at the log end (a leader taking over an ordinary topic). Not for
-    /// mirrored partitions. Older epochs are ignored.
+    /// mirrored partitions. Older epochs are ignored. Costs no file while the log has none.
     pub fn assign_leader_epoch(&self, epoch: i32) -> Result<(), LogError> {
-        let _ = epoch;
-        panic!("not built yet")
+        let mut w = self.writer.lock();
+        self.check_writable(&w)?;
+        self.change_epochs(&mut w, |c| c.assign(epoch, self.log_end_offset()))
     }
-    /// Drops every batch that has an offset ≥ `offset` (a batch that contains it is dropped whole). The new log end (the
-    /// answer) is the end of the last batch kept, so it can be below `offset`. Below the log start: as
-    /// [`Self::truncate_fully_and_start_at`]. Epochs, producers and transactions are rolled back too.
-    pub fn truncate_to(&self, offset: i64) -> Result<i64, LogError> {
-        let _ = offset;
-        panic!("not built yet")
+    /// Changes the epoch cache and writes its checkpoint when anything changed. A full disk leaves the file for the next
+    /// flush: the cache can be rebuilt from the batches.
+    fn change_epochs(
+        &self,
+        w: &mut Writer,
+        change: impl FnOnce(&mut EpochCache) -> bool,
+    ) -> Result<(), LogError> {
+        {
+            let mut cache = self.epochs.write();
+            if !change(&mut cache) {
+                return Ok(());
+            }
+            self.latest_epoch
+                .store(cache.latest().unwrap_or(NO_EPOCH), Ordering::Release);
+        }
+        w.epochs_unsynced = true;
+        match self.write_epochs(false) {
+            Err(LogError::NoSpace { .. }) => Ok(()),
+            done => done,
+        }
     }
-    /// Drops everything; log start = log end = high watermark = `offset`.
-    pub fn truncate_fully_and_start_at(&self, offset: i64) -> Result<(), LogError> {
-        let _ = offset;
-        panic!("not built yet")
+    fn write_epochs(&self, durable: bool) -> Result<(), LogError> {
+        if self.segments.load().is_empty() {
+            return Ok(());
+        }
+        let content = checkpoint::format_epochs(self.epochs.read().entries());
+        self.state
+            .replace_file(&self.dir.join(checkpoint::LEADER_EPOCHS), &content, durable)
     }
-    /// Raises the log start offset (DeleteRecords, or a source's log start) up to the high watermark at most, and removes
-    /// whole segments below. Gives the resulting log start offset. A lower value changes nothing.
-    pub fn advance_log_start(&self, offset: i64) -> Result<i64, LogError> {
-        let _ = offset;
-        panic!("not built yet")
-    }
-    /// Removes old segments by `retention.ms`, `retention.bytes` and log start; never above the high watermark.
-    pub fn retention(&self, now_ms: i64) -> Result<RetentionOutcome, LogError> {
-        let _ = now_ms;
-        panic!("not built yet")
-    }
+
     /// Replaces the settings.
     pub fn update_config(&self, config: LogConfig) {
-        let _ = config;
-        panic!("not built yet")
+        self.config.store(Arc::new(config));
     }
     /// Current settings.
     pub fn config(&self) -> Arc<LogConfig> {
-        panic!("not built yet")
-    }
-    /// fdatasync of everything up to the log end at the time of the call; gives the new recovery point. A failure takes
-    /// the directory offline. Does not hold the writer lock while it waits for the disk.
-    pub fn flush(&self) -> Result<i64, LogError> {
-        panic!("not built yet")
+        self.config.load_full()
     }
     /// Everything below is on disk.
     pub fn recovery_point(&self) -> i64 {
-        panic!("not built yet")
+        self.recovery_point.load(Ordering::Acquire)
     }
     /// Bytes appended since the last flush.
     pub fn unflushed_bytes(&self) -> u64 {
-        panic!("not built yet")
-    }
-    /// Flushes, writes the producer snapshot and closes; later writes answer `Closed`.
-    pub fn close_clean(&self) -> Result<(), LogError> {
-        panic!("not built yet")
-    }
-    /// Closes and removes: the directory is renamed to `<topic>-<partition>.<random>-delete` at once, then removed.
-    pub fn delete(&self) -> Result<(), LogError> {
-        panic!("not built yet")
+        self.unflushed_bytes.load(Ordering::Acquire)
     }
     /// Producers known, by id.
     pub fn active_producers(&self) -> Vec<ActiveProducer> {
-        panic!("not built yet")
+        self.producers.lock().active()
     }
     /// Transactions without a marker, by first offset.
     pub fn open_transactions(&self) -> Vec<OpenTransaction> {
-        panic!("not built yet")
+        self.producers.lock().open_transactions()
     }
     /// Forgets producers idle for `producer.id.expiration.ms`; those in a transaction stay. Gives the number removed.
     pub fn expire_producers(&self, now_ms: i64) -> usize {
-        let _ = now_ms;
-        panic!("not built yet")
+        let oldest = now_ms.saturating_sub(self.config.load().producer_id_expiration_ms);
+        self.producers.lock().expire(oldest)
     }
     /// Bytes of all `.log` files.
     pub fn size_bytes(&self) -> u64 {
-        panic!("not built yet")
+        self.segments.load().iter().map(|s| s.size()).sum()
     }
     /// Number of segments (0 until the first append).
     pub fn segment_count(&self) -> usize {
-        panic!("not built yet")
+        self.segments.load().len()
     }
-    /// CRC check of every batch in `from .. to` (scrubbing; sendfile does not look at bodies). Error `Damaged` names the place.
-    pub fn verify(&self, from: i64, to: i64) -> Result<(), LogError> {
-        let _ = (from, to);
-        panic!("not built yet")
+    /// First offset kept on disk, also below the log start: base of the first segment. `None` without segments.
+    pub(crate) fn first_segment_base(&self) -> Option<i64> {
+        self.segments.load().first().map(|s| s.base_offset)
+    }
+
+    pub(crate) fn lock_writer(&self) -> parking_lot::MutexGuard<'_, Writer> {
+        self.writer.lock()
+    }
+    pub(crate) fn check_writable(&self, w: &Writer) -> Result<(), LogError> {
+        if w.closed {
+            let topic_partition = names::partition_dir(&self.topic, self.partition);
+            return Err(LogError::Closed { topic_partition });
+        }
+        self.state.check_online()
+    }
+    fn active(&self) -> Option<Arc<Segment>> {
+        self.segments.load().last().cloned()
+    }
+    fn set_segments(&self, list: Vec<Arc<Segment>>) {
+        self.segments.store(Arc::new(list));
+    }
+    /// Moves the log end; readers see bytes and offset together.
+    fn publish_end(&self, segment: &Segment, position: u64, offset: i64) {
+        segment.publish(position);
+        self.end.store(Arc::new(LogEnd {
+            offset,
+            segment_base: segment.base_offset,
+            position,
+        }));
+    }
+}
+
+impl Writer {
+    fn mark_dirty(&mut self, segment: &Arc<Segment>) {
+        if !self.dirty.iter().any(|s| Arc::ptr_eq(s, segment)) {
+            self.dirty.push(Arc::clone(segment));
+        }
     }
 }

@@ -1,10 +1,19 @@
 //! Group commit: one fdatasync serves every waiter of a log. Owns its threads and nothing else; knows no async runtime,
 //! completion is a callback.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use crate::{LogError, PartitionLog};
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::LogError;
+use crate::partition_log::PartitionLog;
+
+const THREADS_MAX: usize = 64;
+/// How often an idle thread looks at the clock for old dirty logs when nothing wakes it.
+const IDLE_LOOK: Duration = Duration::from_secs(60);
 
 /// Called once, on a syncer thread, with the recovery point reached or the error that took the directory offline.
 /// Must not block.
@@ -21,35 +30,251 @@ pub struct SyncPolicy {
 
 impl Default for SyncPolicy {
     fn default() -> Self {
-        SyncPolicy { dirty_bytes_max: 16 << 20, dirty_age_max: Duration::from_secs(1) }
+        SyncPolicy {
+            dirty_bytes_max: 16 << 20,
+            dirty_age_max: Duration::from_secs(1),
+        }
     }
 }
 
-/// The syncer threads. Dropping it finishes what is queued and joins them.
+/// The syncer threads. Dropping it syncs what is queued or dirty and joins them.
 #[derive(Debug)]
 pub struct Syncer {
-    _private: (),
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    policy: SyncPolicy,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+/// Logs by the address of their `Arc`, which the entry keeps alive.
+#[derive(Debug, Default)]
+struct Queue {
+    logs: HashMap<usize, Entry>,
+    ready: VecDeque<usize>,
+    /// Dirty logs in order of their deadline.
+    aging: VecDeque<(Instant, usize)>,
+    stopping: bool,
+}
+
+struct Entry {
+    log: Arc<PartitionLog>,
+    waiters: Vec<(i64, SyncDone)>,
+    queued: bool,
+    running: bool,
+    /// Asked for again while it ran.
+    wanted: bool,
+    aging: bool,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry")
+            .field("log", &self.log.dir())
+            .field("waiters", &self.waiters.len())
+            .finish()
+    }
 }
 
 impl Syncer {
     /// Starts `threads` (1..=64) threads.
     pub fn start(threads: usize, policy: SyncPolicy) -> Arc<Syncer> {
-        let _ = (threads, policy);
-        panic!("not built yet")
+        let shared = Arc::new(Shared {
+            policy,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let mut handles = Vec::new();
+        for n in 0..threads.clamp(1, THREADS_MAX) {
+            let shared = Arc::clone(&shared);
+            let spawned = std::thread::Builder::new()
+                .name(format!("log-sync-{n}"))
+                .spawn(move || shared.run());
+            match spawned {
+                Ok(h) => handles.push(h),
+                Err(e) => tracing::error!(error = %e, "cannot start a syncer thread"),
+            }
+        }
+        Arc::new(Syncer {
+            shared,
+            threads: handles,
+        })
     }
     /// Calls `done` when every offset below `offset` of `log` is on disk; at once (on this thread) when it already is.
     pub fn sync_upto(&self, log: &Arc<PartitionLog>, offset: i64, done: SyncDone) {
-        let _ = (log, offset, done);
-        panic!("not built yet")
+        let point = log.recovery_point();
+        if point >= offset && !self.threads.is_empty() {
+            return done(Ok(point));
+        }
+        if self.threads.is_empty() {
+            return done(log.flush());
+        }
+        let mut queue = self.shared.queue.lock();
+        if queue.stopping {
+            drop(queue);
+            return done(log.flush());
+        }
+        let key = queue.entry(log);
+        if let Some(e) = queue.logs.get_mut(&key) {
+            e.waiters.push((offset, done));
+        }
+        queue.enqueue(key);
+        self.shared.changed.notify_one();
     }
     /// [`Self::sync_upto`] for threads that may block.
-    pub fn sync_upto_blocking(&self, log: &Arc<PartitionLog>, offset: i64) -> Result<i64, LogError> {
-        let _ = (log, offset);
-        panic!("not built yet")
+    pub fn sync_upto_blocking(
+        &self,
+        log: &Arc<PartitionLog>,
+        offset: i64,
+    ) -> Result<i64, LogError> {
+        let (tx, rx) = mpsc::channel();
+        self.sync_upto(log, offset, Box::new(move |r| _ = tx.send(r)));
+        rx.recv().unwrap_or_else(|_| log.flush())
     }
-    /// Tells that `log` got bytes nobody waits for; it is synced by the policy.
+    /// Tells that `log` got bytes nobody waits for; it is synced by the policy. Cheap: call it on every append.
     pub fn note_append(&self, log: &Arc<PartitionLog>) {
-        let _ = log;
-        panic!("not built yet")
+        let full = log.unflushed_bytes() >= self.shared.policy.dirty_bytes_max;
+        let mut queue = self.shared.queue.lock();
+        let key = queue.entry(log);
+        if full {
+            queue.enqueue(key);
+            self.shared.changed.notify_one();
+        } else if let Some(e) = queue.logs.get_mut(&key).filter(|e| !e.aging) {
+            e.aging = true;
+            let first = queue.aging.is_empty();
+            queue
+                .aging
+                .push_back((Instant::now() + self.shared.policy.dirty_age_max, key));
+            if first {
+                self.shared.changed.notify_one();
+            }
+        }
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.shared.queue.lock().stopping = true;
+        self.shared.changed.notify_all();
+        for h in self.threads.drain(..) {
+            // A callback may hold the last reference: a thread cannot join itself.
+            if h.thread().id() != std::thread::current().id() && h.join().is_err() {
+                tracing::error!("a syncer thread panicked");
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn entry(&mut self, log: &Arc<PartitionLog>) -> usize {
+        let key = Arc::as_ptr(log) as usize;
+        self.logs.entry(key).or_insert_with(|| Entry {
+            log: Arc::clone(log),
+            waiters: Vec::new(),
+            queued: false,
+            running: false,
+            wanted: false,
+            aging: false,
+        });
+        key
+    }
+    fn enqueue(&mut self, key: usize) {
+        match self.logs.get_mut(&key) {
+            Some(e) if e.running => e.wanted = true,
+            Some(e) if !e.queued => {
+                e.queued = true;
+                self.ready.push_back(key);
+            }
+            _ => {}
+        }
+    }
+    /// Moves logs whose deadline passed into the ready queue; gives the next deadline.
+    fn ripen(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(&(deadline, key)) = self.aging.front() {
+            if deadline > now && !self.stopping {
+                return Some(deadline);
+            }
+            self.aging.pop_front();
+            if let Some(e) = self.logs.get_mut(&key) {
+                e.aging = false;
+                if e.log.unflushed_bytes() > 0 {
+                    self.enqueue(key);
+                }
+            }
+            self.forget_if_idle(key);
+        }
+        None
+    }
+    fn forget_if_idle(&mut self, key: usize) {
+        if self
+            .logs
+            .get(&key)
+            .is_some_and(|e| !e.queued && !e.running && !e.aging && e.waiters.is_empty())
+        {
+            self.logs.remove(&key);
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while let Some((key, log)) = self.next() {
+            let outcome = log.flush();
+            let served = self.finish(key, &outcome);
+            for done in served {
+                done(outcome.clone());
+            }
+        }
+    }
+    /// Waits for a log to sync; `None` when stopping and nothing is left.
+    fn next(&self) -> Option<(usize, Arc<PartitionLog>)> {
+        let mut queue = self.queue.lock();
+        loop {
+            let deadline = queue.ripen(Instant::now());
+            if let Some(key) = queue.ready.pop_front() {
+                if let Some(e) = queue.logs.get_mut(&key) {
+                    e.queued = false;
+                    e.running = true;
+                    return Some((key, Arc::clone(&e.log)));
+                }
+                continue;
+            }
+            if queue.stopping && !queue.logs.values().any(|e| e.running) {
+                self.changed.notify_all();
+                return None;
+            }
+            let until = deadline.unwrap_or_else(|| Instant::now() + IDLE_LOOK);
+            self.changed.wait_until(&mut queue, until);
+        }
+    }
+    /// Takes out the waiters this flush served; the others make the log ready again.
+    fn finish(&self, key: usize, outcome: &Result<i64, LogError>) -> Vec<SyncDone> {
+        let mut queue = self.queue.lock();
+        let mut served = Vec::new();
+        let mut again = false;
+        if let Some(e) = queue.logs.get_mut(&key) {
+            e.running = false;
+            let end = e.log.log_end_offset();
+            for (offset, done) in std::mem::take(&mut e.waiters) {
+                // An offset above the log end was truncated away: there is nothing left to wait for.
+                match outcome {
+                    Ok(point) if *point < offset && offset <= end => e.waiters.push((offset, done)),
+                    _ => served.push(done),
+                }
+            }
+            again = std::mem::take(&mut e.wanted) || !e.waiters.is_empty();
+        }
+        if again {
+            queue.enqueue(key);
+        }
+        queue.forget_if_idle(key);
+        if queue.stopping || again {
+            self.changed.notify_all();
+        }
+        served
     }
 }

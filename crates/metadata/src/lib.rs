@@ -17,6 +17,7 @@ mod names;
 mod record;
 mod replay;
 
+pub use config::InvalidConfig;
 pub use delta::{Change, Delta, TopicChange};
 pub use error::MetadataError;
 pub use image::{
@@ -26,6 +27,7 @@ pub use image::{
 };
 pub use names::{
     TopicIdPartition, TopicNameProblem, TopicPartition, check_topic_name, collision_key,
+    names_collide,
 };
 pub use record::{RECORD_FRAME_VERSION, Record};
 pub use replay::Replay;

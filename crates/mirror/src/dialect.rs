@@ -50,7 +50,11 @@ pub struct DialectMemory {
 impl DialectMemory {
     /// A fresh connection under this setting.
     pub fn new(configured: WireDialect) -> DialectMemory {
-        DialectMemory { configured, proven: None, sent_mirror_key: false }
+        DialectMemory {
+            configured,
+            proven: None,
+            sent_mirror_key: false,
+        }
     }
 
     /// Candidates, in the order to try.
@@ -112,6 +116,9 @@ pub enum MirrorError {
     /// The topic is in no mirror, or in another one.
     #[error("{0}")]
     TopicNotInMirror(String),
+    /// The topic exists and is in no mirror.
+    #[error("Topic '{0}' is in no mirror")]
+    TopicInNoMirror(String),
     /// Resume of a topic that is not paused.
     #[error("Topic '{0}' is not paused")]
     TopicNotPaused(String),
@@ -224,18 +231,36 @@ impl MirrorError {
         let invalid = ErrorCode::INVALID_REQUEST.0;
         let (early_code, late_code) = match self {
             E::InvalidName(_) => (early::INVALID_MIRROR_NAME, invalid),
-            E::UnknownMirror(_) => (early::UNKNOWN_MIRROR, late::UNKNOWN_CLUSTER_MIRROR),
+            E::UnknownMirror(_) | E::TopicInNoMirror(_) => {
+                (early::UNKNOWN_MIRROR, late::UNKNOWN_CLUSTER_MIRROR)
+            }
             E::AlreadyExists(_) => (invalid, late::CLUSTER_MIRROR_ALREADY_EXISTS),
-            E::TopicAlreadyInMirror(_) => (early::TOPIC_ALREADY_IN_MIRROR, late::TOPIC_ALREADY_IN_CLUSTER_MIRROR),
-            E::TopicNotInMirror(_) => (early::TOPIC_NOT_IN_MIRROR, late::TOPIC_NOT_IN_CLUSTER_MIRROR),
-            E::TopicNotPaused(_) => (early::MIRROR_TOPIC_NOT_PAUSED, late::MIRROR_TOPIC_NOT_PAUSED),
-            E::TopicBeingRemoved(_) => (early::MIRROR_TOPIC_BEING_REMOVED, late::MIRROR_TOPIC_BEING_STOPPED),
+            E::TopicAlreadyInMirror(_) => (
+                early::TOPIC_ALREADY_IN_MIRROR,
+                late::TOPIC_ALREADY_IN_CLUSTER_MIRROR,
+            ),
+            E::TopicNotInMirror(_) => (
+                early::TOPIC_NOT_IN_MIRROR,
+                late::TOPIC_NOT_IN_CLUSTER_MIRROR,
+            ),
+            E::TopicNotPaused(_) => (
+                early::MIRROR_TOPIC_NOT_PAUSED,
+                late::MIRROR_TOPIC_NOT_PAUSED,
+            ),
+            E::TopicBeingRemoved(_) => (
+                early::MIRROR_TOPIC_BEING_REMOVED,
+                late::MIRROR_TOPIC_BEING_STOPPED,
+            ),
             E::NotEmpty { .. } => (early::MIRROR_NOT_EMPTY, late::CLUSTER_MIRROR_NOT_EMPTY),
             E::InvalidStates(_) | E::Loop(_) => (invalid, late::INVALID_CLUSTER_MIRROR_STATES),
             E::TopicNotStopped(_) => (invalid, late::MIRROR_TOPIC_NOT_STOPPED),
             other => return other.stock_code(),
         };
-        if dialect == Dialect::Early { early_code } else { late_code }
+        if dialect == Dialect::Early {
+            early_code
+        } else {
+            late_code
+        }
     }
 
     /// Errors that have Kafka's own numbers in every dialect.

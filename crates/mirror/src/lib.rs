@@ -25,7 +25,12 @@ pub mod prepare;
 pub mod seam;
 pub mod source;
 
+pub mod commands;
+pub mod config;
 pub mod dialect;
 pub mod placement;
+pub mod service;
 pub mod state;
+pub mod stop_point;
+pub mod store;
 pub mod transition;

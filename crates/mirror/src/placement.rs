@@ -15,7 +15,9 @@ pub const MIRROR_NAME_LEN_MAX: usize = 249;
 
 /// Java's `String.hashCode`: over UTF-16 units, wrapping at 32 bits.
 pub fn java_string_hash(text: &str) -> i32 {
-    text.encode_utf16().fold(0_i32, |h, unit| h.wrapping_mul(31).wrapping_add(i32::from(unit)))
+    text.encode_utf16().fold(0_i32, |h, unit| {
+        h.wrapping_mul(31).wrapping_add(i32::from(unit))
+    })
 }
 
 /// Non-negative remainder the way the prototype takes it: the absolute value, with `i32::MIN` counted as 0.
@@ -25,7 +27,10 @@ fn bucket(hash: i32, partitions: i32) -> i32 {
 
 /// The `__mirror_state` partition of one mirror partition; `partitions` is the topic's real count.
 pub fn coordinator_partition(mirror: &str, topic_id: Uuid, partition: i32, partitions: i32) -> i32 {
-    bucket(java_string_hash(&format!("{mirror}:{topic_id}:{partition}")), partitions)
+    bucket(
+        java_string_hash(&format!("{mirror}:{topic_id}:{partition}")),
+        partitions,
+    )
 }
 
 /// The `__mirror_state` partition of a mirror name (its name coordinator).
@@ -43,10 +48,17 @@ pub fn validate_mirror_name(name: &str) -> Result<(), MirrorError> {
         return refuse("Mirror name must not be '.' or '..'".into());
     }
     if name.len() > MIRROR_NAME_LEN_MAX {
-        return refuse(format!("Mirror name must not be longer than {MIRROR_NAME_LEN_MAX} characters"));
+        return refuse(format!(
+            "Mirror name must not be longer than {MIRROR_NAME_LEN_MAX} characters"
+        ));
     }
-    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
-        return refuse(format!("Mirror name '{name}' may hold only letters, digits, '.', '_' and '-'"));
+    if !name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+    {
+        return refuse(format!(
+            "Mirror name '{name}' may hold only letters, digits, '.', '_' and '-'"
+        ));
     }
     if name.ends_with(".removed") || name.ends_with(".paused") {
         return refuse("Mirror name must not end with '.removed' or '.paused'".into());
@@ -62,7 +74,12 @@ mod tests {
     fn hash_is_javas() {
         // "polygenelubricants" is the well-known string whose Java hash is Integer.MIN_VALUE.
         assert_eq!(java_string_hash("polygenelubricants"), i32::MIN);
-        assert_eq!(java_string_hash("my-mirror"), "my-mirror".bytes().fold(0_i32, |h, b| h.wrapping_mul(31).wrapping_add(b.into())));
+        assert_eq!(
+            java_string_hash("my-mirror"),
+            "my-mirror"
+                .bytes()
+                .fold(0_i32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()))
+        );
         assert_eq!(java_string_hash("hello"), 99_162_322);
         assert_eq!(name_coordinator_partition("polygenelubricants", 50), 0);
         assert_eq!(name_coordinator_partition("hello", 50), 22);
@@ -73,7 +90,16 @@ mod tests {
         for good in ["a", "my-mirror", "A.b_c-9", &"x".repeat(249)] {
             assert!(validate_mirror_name(good).is_ok(), "{good}");
         }
-        for bad in ["", ".", "..", "a b", "ü", "x.removed", "x.paused", &"x".repeat(250)] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a b",
+            "ü",
+            "x.removed",
+            "x.paused",
+            &"x".repeat(250),
+        ] {
             assert!(validate_mirror_name(bad).is_err(), "{bad}");
         }
     }

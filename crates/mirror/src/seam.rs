@@ -37,7 +37,11 @@ pub struct MirrorPartition {
 
 impl fmt::Display for MirrorPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{} of mirror {}", self.topic, self.partition, self.mirror)
+        write!(
+            f,
+            "{}-{} of mirror {}",
+            self.topic, self.partition, self.mirror
+        )
     }
 }
 
@@ -219,9 +223,15 @@ pub trait Source: Send + Sync + 'static {
     /// The named topics, one answer per name, in the order asked.
     fn topics(&self, names: Vec<Str>) -> BoxFuture<'_, Result<Vec<TopicAnswer>, SourceError>>;
     /// Configurations of the named topics, one answer per name.
-    fn topic_configs(&self, names: Vec<Str>) -> BoxFuture<'_, Result<Vec<SourceTopicConfigs>, SourceError>>;
+    fn topic_configs(
+        &self,
+        names: Vec<Str>,
+    ) -> BoxFuture<'_, Result<Vec<SourceTopicConfigs>, SourceError>>;
     /// Mirrors the source runs whose source is `cluster_id`, with topics that are not stopped. Empty when the source has no mirroring.
-    fn mirrors_from(&self, cluster_id: Str) -> BoxFuture<'_, Result<Vec<ForeignMirror>, SourceError>>;
+    fn mirrors_from(
+        &self,
+        cluster_id: Str,
+    ) -> BoxFuture<'_, Result<Vec<ForeignMirror>, SourceError>>;
     /// As last seen by anything that talked to this source (fetchers included).
     fn reachability(&self) -> Reachability;
 }
@@ -360,7 +370,11 @@ pub trait DataPlane: Send + Sync + 'static {
     fn remove_partition<'a>(&'a self, partition: &'a MirrorPartition) -> BoxFuture<'a, ()>;
     /// Makes the local log a prefix of the source's (PREPARING, ULE_RECOVERY). The partition is not being fetched meanwhile. Dropping the
     /// future cancels it at the next await.
-    fn prepare(&self, request: PrepareRequest, intent: PersistIntent) -> BoxFuture<'static, PrepareOutcome>;
+    fn prepare(
+        &self,
+        request: PrepareRequest,
+        intent: PersistIntent,
+    ) -> BoxFuture<'static, PrepareOutcome>;
     /// Last known progress; `None` = never fetched here.
     fn progress(&self, partition: &MirrorPartition) -> Option<FetchProgress>;
     /// Drops what `progress` keeps.
@@ -374,7 +388,11 @@ pub trait DataPlane: Send + Sync + 'static {
 pub trait FetchEvents: Send + Sync + 'static {
     /// Asks for a local leader epoch of at least `min_epoch`; resolves with the epoch in force once this broker's own partition carries it.
     /// Requests are coalesced. Called *before* a batch with a higher epoch is exposed (reactive), or early (proactive; ignore the result).
-    fn raise_epoch(&self, partition: &MirrorPartition, min_epoch: i32) -> BoxFuture<'static, Result<i32, String>>;
+    fn raise_epoch(
+        &self,
+        partition: &MirrorPartition,
+        min_epoch: i32,
+    ) -> BoxFuture<'static, Result<i32, String>>;
     /// The source's log diverged from ours (DivergingEpoch, or its end is below ours). The data plane has stopped fetching the partition; the
     /// control plane goes through ULE_RECOVERY: `prepare(Divergence)`, then `add_partition`.
     fn diverged(&self, partition: &MirrorPartition, text: String);

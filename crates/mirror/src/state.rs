@@ -37,16 +37,76 @@ type Shown = (&'static str, i8);
 const TABLE: [(MirrorState, Shown, Shown, Shown, Shown); 10] = {
     use MirrorState::*;
     [
-        (Preparing, ("PREPARING", 0), ("PREPARING", 0), ("LOG_TRUNCATION", 0), ("LOG_ALIGNMENT", 0)),
-        (Mirroring, ("MIRRORING", 1), ("MIRRORING", 1), ("MIRRORING", 2), ("MIRRORING", 3)),
-        (Pausing, ("PAUSING", 2), ("PAUSING", 2), ("PAUSING", 3), ("PAUSING", 4)),
-        (Paused, ("PAUSED", 3), ("PAUSED", 3), ("PAUSED", 4), ("PAUSED", 5)),
-        (Stopping, ("STOPPING", 4), ("STOPPING", 4), ("STOPPING", 5), ("STOPPING", 6)),
-        (Stopped, ("STOPPED", 5), ("STOPPED", 5), ("STOPPED", 6), ("STOPPED", 7)),
-        (Failed, ("FAILED", 6), ("FAILED", 6), ("FAILED", 7), ("FAILED", 8)),
-        (EpochFencing, ("EPOCH_FENCING", 8), ("MIRRORING", 1), ("EPOCH_FENCING", 1), ("EPOCH_FENCING", 1)),
-        (UleRecovery, ("ULE_RECOVERY", 9), ("MIRRORING", 1), ("LOG_TRUNCATION", 0), ("ULE_RECOVERY", 2)),
-        (Unknown, ("UNKNOWN", 16), ("UNKNOWN", 16), ("UNKNOWN", -1), ("UNKNOWN", -1)),
+        (
+            Preparing,
+            ("PREPARING", 0),
+            ("PREPARING", 0),
+            ("LOG_TRUNCATION", 0),
+            ("LOG_ALIGNMENT", 0),
+        ),
+        (
+            Mirroring,
+            ("MIRRORING", 1),
+            ("MIRRORING", 1),
+            ("MIRRORING", 2),
+            ("MIRRORING", 3),
+        ),
+        (
+            Pausing,
+            ("PAUSING", 2),
+            ("PAUSING", 2),
+            ("PAUSING", 3),
+            ("PAUSING", 4),
+        ),
+        (
+            Paused,
+            ("PAUSED", 3),
+            ("PAUSED", 3),
+            ("PAUSED", 4),
+            ("PAUSED", 5),
+        ),
+        (
+            Stopping,
+            ("STOPPING", 4),
+            ("STOPPING", 4),
+            ("STOPPING", 5),
+            ("STOPPING", 6),
+        ),
+        (
+            Stopped,
+            ("STOPPED", 5),
+            ("STOPPED", 5),
+            ("STOPPED", 6),
+            ("STOPPED", 7),
+        ),
+        (
+            Failed,
+            ("FAILED", 6),
+            ("FAILED", 6),
+            ("FAILED", 7),
+            ("FAILED", 8),
+        ),
+        (
+            EpochFencing,
+            ("EPOCH_FENCING", 8),
+            ("MIRRORING", 1),
+            ("EPOCH_FENCING", 1),
+            ("EPOCH_FENCING", 1),
+        ),
+        (
+            UleRecovery,
+            ("ULE_RECOVERY", 9),
+            ("MIRRORING", 1),
+            ("LOG_TRUNCATION", 0),
+            ("ULE_RECOVERY", 2),
+        ),
+        (
+            Unknown,
+            ("UNKNOWN", 16),
+            ("UNKNOWN", 16),
+            ("UNKNOWN", -1),
+            ("UNKNOWN", -1),
+        ),
     ]
 };
 
@@ -54,12 +114,26 @@ impl MirrorState {
     /// Every state.
     pub const ALL: [MirrorState; 10] = {
         use MirrorState::*;
-        [Preparing, Mirroring, Pausing, Paused, Stopping, Stopped, Failed, EpochFencing, UleRecovery, Unknown]
+        [
+            Preparing,
+            Mirroring,
+            Pausing,
+            Paused,
+            Stopping,
+            Stopped,
+            Failed,
+            EpochFencing,
+            UleRecovery,
+            Unknown,
+        ]
     };
 
     fn row(self) -> &'static (MirrorState, Shown, Shown, Shown, Shown) {
         // ALL and TABLE have the same order; the test `tables_are_complete` guards it.
-        &TABLE[MirrorState::ALL.iter().position(|s| *s == self).unwrap_or(9)]
+        &TABLE[MirrorState::ALL
+            .iter()
+            .position(|s| *s == self)
+            .unwrap_or(9)]
     }
 
     /// Our own name (logs, our tool's details).
@@ -74,7 +148,10 @@ impl MirrorState {
 
     /// Reads our own byte. Anything unassigned is "don't know".
     pub fn from_byte(byte: i8) -> MirrorState {
-        TABLE.iter().find(|r| r.1.1 == byte).map_or(MirrorState::Unknown, |r| r.0)
+        TABLE
+            .iter()
+            .find(|r| r.1.1 == byte)
+            .map_or(MirrorState::Unknown, |r| r.0)
     }
 
     /// Name shown to a caller of this dialect.
@@ -103,7 +180,10 @@ impl MirrorState {
             Dialect::Next => r.4.1,
         };
         // Rows that share a byte are ordered so that the plain state comes first.
-        TABLE.iter().find(|r| column(r) == byte).map_or(MirrorState::Unknown, |r| r.0)
+        TABLE
+            .iter()
+            .find(|r| column(r) == byte)
+            .map_or(MirrorState::Unknown, |r| r.0)
     }
 
     /// Whether records may come in from the source in this state.
@@ -119,42 +199,17 @@ impl fmt::Display for MirrorState {
 }
 
 /// What the operator wants for a topic: part of the membership record in the metadata log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Desired {
-    /// Copy.
-    Mirroring,
-    /// Hold, read-only.
-    Paused,
-    /// Fail over.
-    Stopped,
-}
+pub use tarn_metadata::DesiredState as Desired;
 
-impl Desired {
-    /// Every desired state.
-    pub const ALL: [Desired; 3] = [Desired::Mirroring, Desired::Paused, Desired::Stopped];
+/// Every wish.
+pub const WISHES: [Desired; 3] = [Desired::Mirroring, Desired::Paused, Desired::Stopped];
 
-    /// Byte in our membership record: that of the state it aims at.
-    pub fn byte(self) -> i8 {
-        self.target().byte()
-    }
-
-    /// Reads the byte of a membership record; `None` for a byte no version of ours writes.
-    pub fn from_byte(byte: i8) -> Option<Desired> {
-        Desired::ALL.into_iter().find(|d| d.byte() == byte)
-    }
-
-    /// The actual state that fulfils it.
-    pub fn target(self) -> MirrorState {
-        match self {
-            Desired::Mirroring => MirrorState::Mirroring,
-            Desired::Paused => MirrorState::Paused,
-            Desired::Stopped => MirrorState::Stopped,
-        }
-    }
-
-    /// Name, as shown by describe.
-    pub fn name(self) -> &'static str {
-        self.target().name()
+/// The actual state that fulfils a wish.
+pub fn target(desired: Desired) -> MirrorState {
+    match desired {
+        Desired::Mirroring => MirrorState::Mirroring,
+        Desired::Paused => MirrorState::Paused,
+        Desired::Stopped => MirrorState::Stopped,
     }
 }
 
@@ -176,25 +231,54 @@ mod tests {
 
     #[test]
     fn early_callers_see_no_state_they_do_not_know() {
-        let names: Vec<&str> = MirrorState::ALL.iter().map(|s| s.name_for(Dialect::Early)).collect();
+        let names: Vec<&str> = MirrorState::ALL
+            .iter()
+            .map(|s| s.name_for(Dialect::Early))
+            .collect();
         assert!(!names.contains(&"EPOCH_FENCING") && !names.contains(&"ULE_RECOVERY"));
-        assert_eq!(MirrorState::UleRecovery.name_for(Dialect::Late), "LOG_TRUNCATION");
-        assert_eq!(MirrorState::Preparing.name_for(Dialect::Next), "LOG_ALIGNMENT");
+        assert_eq!(
+            MirrorState::UleRecovery.name_for(Dialect::Late),
+            "LOG_TRUNCATION"
+        );
+        assert_eq!(
+            MirrorState::Preparing.name_for(Dialect::Next),
+            "LOG_ALIGNMENT"
+        );
     }
 
     #[test]
     fn late_bytes_read_back_and_sixteen_is_unknown() {
-        assert_eq!(MirrorState::from_byte_for(Dialect::Late, 2), MirrorState::Mirroring);
-        assert_eq!(MirrorState::from_byte_for(Dialect::Late, 0), MirrorState::Preparing);
-        assert_eq!(MirrorState::from_byte_for(Dialect::Late, 1), MirrorState::EpochFencing);
-        assert_eq!(MirrorState::from_byte_for(Dialect::Late, 16), MirrorState::Unknown);
-        assert_eq!(MirrorState::from_byte_for(Dialect::Late, -1), MirrorState::Unknown);
-        assert_eq!(MirrorState::from_byte_for(Dialect::Early, 1), MirrorState::Mirroring);
+        assert_eq!(
+            MirrorState::from_byte_for(Dialect::Late, 2),
+            MirrorState::Mirroring
+        );
+        assert_eq!(
+            MirrorState::from_byte_for(Dialect::Late, 0),
+            MirrorState::Preparing
+        );
+        assert_eq!(
+            MirrorState::from_byte_for(Dialect::Late, 1),
+            MirrorState::EpochFencing
+        );
+        assert_eq!(
+            MirrorState::from_byte_for(Dialect::Late, 16),
+            MirrorState::Unknown
+        );
+        assert_eq!(
+            MirrorState::from_byte_for(Dialect::Late, -1),
+            MirrorState::Unknown
+        );
+        assert_eq!(
+            MirrorState::from_byte_for(Dialect::Early, 1),
+            MirrorState::Mirroring
+        );
     }
 
     #[test]
-    fn desired_states_use_the_bytes_of_our_enum() {
-        assert_eq!((Desired::Mirroring.byte(), Desired::Paused.byte(), Desired::Stopped.byte()), (1, 3, 5));
-        assert_eq!(Desired::from_byte(2), None);
+    fn wishes_use_the_bytes_of_our_enum() {
+        for desired in WISHES {
+            assert_eq!(desired.code(), target(desired).byte());
+            assert_eq!(desired.name(), target(desired).name());
+        }
     }
 }

@@ -16,19 +16,48 @@ pub const TRANSITIONS: [(MirrorState, &[MirrorState]); 10] = {
         (Preparing, &[Unknown, Stopped, Failed, Paused]),
         (EpochFencing, &[Mirroring]),
         (UleRecovery, &[Mirroring]),
-        (Mirroring, &[Preparing, EpochFencing, UleRecovery, Paused, Failed]),
+        (
+            Mirroring,
+            &[Preparing, EpochFencing, UleRecovery, Paused, Failed],
+        ),
         (Pausing, &[Mirroring, Preparing, Failed]),
         (Paused, &[Pausing]),
-        (Stopping, &[Preparing, EpochFencing, Mirroring, UleRecovery, Pausing, Paused, Failed]),
+        (
+            Stopping,
+            &[
+                Preparing,
+                EpochFencing,
+                Mirroring,
+                UleRecovery,
+                Pausing,
+                Paused,
+                Failed,
+            ],
+        ),
         (Stopped, &[Stopping, Unknown]),
-        (Failed, &[Preparing, EpochFencing, Mirroring, UleRecovery, Pausing, Paused, Stopping, Unknown]),
+        (
+            Failed,
+            &[
+                Preparing,
+                EpochFencing,
+                Mirroring,
+                UleRecovery,
+                Pausing,
+                Paused,
+                Stopping,
+                Unknown,
+            ],
+        ),
         (Unknown, &[]),
     ]
 };
 
 /// Whether the table allows `from` → `to`.
 pub fn allowed(from: MirrorState, to: MirrorState) -> bool {
-    from == to || TRANSITIONS.iter().any(|(t, froms)| *t == to && froms.contains(&from))
+    from == to
+        || TRANSITIONS
+            .iter()
+            .any(|(t, froms)| *t == to && froms.contains(&from))
 }
 
 /// What is on record about one mirror partition: the fact side of intent and fact.
@@ -72,7 +101,12 @@ impl Default for PartitionRecord {
 
 impl PartitionRecord {
     fn to(&self, state: MirrorState, now_ms: i64) -> PartitionRecord {
-        PartitionRecord { state, previous: self.state, changed_at_ms: now_ms, ..self.clone() }
+        PartitionRecord {
+            state,
+            previous: self.state,
+            changed_at_ms: now_ms,
+            ..self.clone()
+        }
     }
 
     fn cleared(mut self) -> PartitionRecord {
@@ -165,7 +199,11 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        RetryPolicy { initial_backoff_ms: 1_000, backoff_ms_max: 300_000, attempts_max: 100 }
+        RetryPolicy {
+            initial_backoff_ms: 1_000,
+            backoff_ms_max: 300_000,
+            attempts_max: 100,
+        }
     }
 }
 
@@ -173,7 +211,10 @@ impl RetryPolicy {
     /// Longest wait before attempt number `attempt` (≥ 1).
     pub fn backoff_ms(&self, attempt: i16) -> i64 {
         let doublings = u32::from(attempt.max(1).unsigned_abs() - 1).min(40);
-        self.initial_backoff_ms.saturating_mul(1_i64 << doublings).min(self.backoff_ms_max).max(1)
+        self.initial_backoff_ms
+            .saturating_mul(1_i64 << doublings)
+            .min(self.backoff_ms_max)
+            .max(1)
     }
 
     /// The wait itself: uniformly in [0, backoff], so that partitions that failed together do not retry together. `random` in [0, 1).
@@ -183,7 +224,13 @@ impl RetryPolicy {
 }
 
 /// The next record and action. `policy` only limits the counting of failures.
-pub fn step(actual: &PartitionRecord, desired: Desired, event: &Event, now_ms: i64, policy: RetryPolicy) -> Step {
+pub fn step(
+    actual: &PartitionRecord,
+    desired: Desired,
+    event: &Event,
+    now_ms: i64,
+    policy: RetryPolicy,
+) -> Step {
     use MirrorState::*;
     match event {
         Event::Reconcile => reconcile(actual, desired, now_ms, policy),
@@ -195,14 +242,21 @@ pub fn step(actual: &PartitionRecord, desired: Desired, event: &Event, now_ms: i
             record.truncate_to = None;
             follow_up(record, desired, now_ms, policy)
         }
-        Event::EpochBehind if actual.state == Mirroring => {
-            Step { record: actual.to(EpochFencing, now_ms), persist: false, action: Action::Fetch }
-        }
-        Event::EpochRaised if actual.state == EpochFencing => {
-            Step { record: actual.to(Mirroring, now_ms), persist: false, action: Action::Fetch }
-        }
+        Event::EpochBehind if actual.state == Mirroring => Step {
+            record: actual.to(EpochFencing, now_ms),
+            persist: false,
+            action: Action::Fetch,
+        },
+        Event::EpochRaised if actual.state == EpochFencing => Step {
+            record: actual.to(Mirroring, now_ms),
+            persist: false,
+            action: Action::Fetch,
+        },
         Event::Diverged if actual.state.is_fetching() && desired == Desired::Mirroring => {
-            let via = PartitionRecord { state: Mirroring, ..actual.clone() };
+            let via = PartitionRecord {
+                state: Mirroring,
+                ..actual.clone()
+            };
             Step {
                 record: via.to(UleRecovery, now_ms),
                 persist: true,
@@ -210,18 +264,34 @@ pub fn step(actual: &PartitionRecord, desired: Desired, event: &Event, now_ms: i
             }
         }
         Event::FetchEnded if actual.state == Pausing => {
-            let previous = if actual.needs_preparation() { Preparing } else { Mirroring };
-            let record = PartitionRecord { previous, ..actual.to(Paused, now_ms) }.cleared();
-            Step { record, persist: true, action: Action::Nothing }
+            let previous = if actual.needs_preparation() {
+                Preparing
+            } else {
+                Mirroring
+            };
+            let record = PartitionRecord {
+                previous,
+                ..actual.to(Paused, now_ms)
+            }
+            .cleared();
+            Step {
+                record,
+                persist: true,
+                action: Action::Nothing,
+            }
         }
-        Event::StopDone if actual.state == Stopping => {
-            Step { record: actual.to(Stopped, now_ms).cleared(), persist: true, action: Action::Nothing }
-        }
+        Event::StopDone if actual.state == Stopping => Step {
+            record: actual.to(Stopped, now_ms).cleared(),
+            persist: true,
+            action: Action::Nothing,
+        },
         Event::Failed { kind, text } => fail(actual, desired, *kind, text, now_ms, policy),
         Event::RetryDue if actual.state == Failed && actual.retry_attempt != NOT_RETRYABLE => {
             retry(actual, desired, now_ms, policy, false)
         }
-        Event::OperatorReset if actual.state == Failed => retry(actual, desired, now_ms, policy, true),
+        Event::OperatorReset if actual.state == Failed => {
+            retry(actual, desired, now_ms, policy, true)
+        }
         // An answer to a question that is no longer asked, or an event of a past state: compare again, never act on it.
         _ => reconcile(actual, desired, now_ms, policy),
     }
@@ -231,21 +301,40 @@ pub fn step(actual: &PartitionRecord, desired: Desired, event: &Event, now_ms: i
 fn follow_up(record: PartitionRecord, desired: Desired, now_ms: i64, policy: RetryPolicy) -> Step {
     let next = reconcile(&record, desired, now_ms, policy);
     if next.record.state == record.state {
-        return Step { record, persist: true, action: next.action };
+        return Step {
+            record,
+            persist: true,
+            action: next.action,
+        };
     }
     // The state between was passed through, what is stored is the end of the path.
-    Step { persist: true, ..next }
+    Step {
+        persist: true,
+        ..next
+    }
 }
 
-fn fail(actual: &PartitionRecord, desired: Desired, kind: FailureKind, text: &str, now_ms: i64, policy: RetryPolicy) -> Step {
+fn fail(
+    actual: &PartitionRecord,
+    desired: Desired,
+    kind: FailureKind,
+    text: &str,
+    now_ms: i64,
+    policy: RetryPolicy,
+) -> Step {
     use MirrorState::*;
     match actual.state {
         // STOPPED is final; a stop or a pause under way is not undone by a failure, it is tried again.
-        Stopped | Stopping | Paused | Pausing | Unknown => return reconcile(actual, desired, now_ms, policy),
+        Stopped | Stopping | Paused | Pausing | Unknown => {
+            return reconcile(actual, desired, now_ms, policy);
+        }
         _ => {}
     }
     let mut record = if actual.state == Failed {
-        PartitionRecord { changed_at_ms: now_ms, ..actual.clone() }
+        PartitionRecord {
+            changed_at_ms: now_ms,
+            ..actual.clone()
+        }
     } else {
         actual.to(Failed, now_ms)
     };
@@ -257,8 +346,16 @@ fn fail(actual: &PartitionRecord, desired: Desired, kind: FailureKind, text: &st
         FailureKind::Connectivity => next.min((policy.attempts_max - 1).max(0)),
         FailureKind::Limited => next.min(policy.attempts_max),
     };
-    let action = if retries_exhausted(&record, policy) { Action::Nothing } else { Action::AwaitRetry };
-    Step { record, persist: true, action }
+    let action = if retries_exhausted(&record, policy) {
+        Action::Nothing
+    } else {
+        Action::AwaitRetry
+    };
+    Step {
+        record,
+        persist: true,
+        action,
+    }
 }
 
 /// Whether only an operator can end this FAILED record.
@@ -267,35 +364,67 @@ pub fn retries_exhausted(record: &PartitionRecord, policy: RetryPolicy) -> bool 
         && (record.retry_attempt == NOT_RETRYABLE || record.retry_attempt >= policy.attempts_max)
 }
 
-fn retry(actual: &PartitionRecord, desired: Desired, now_ms: i64, policy: RetryPolicy, reset: bool) -> Step {
+fn retry(
+    actual: &PartitionRecord,
+    desired: Desired,
+    now_ms: i64,
+    policy: RetryPolicy,
+    reset: bool,
+) -> Step {
     use MirrorState::*;
     if desired != Desired::Mirroring {
         return reconcile(actual, desired, now_ms, policy);
     }
-    let back = if actual.needs_preparation() { Preparing } else { Mirroring };
+    let back = if actual.needs_preparation() {
+        Preparing
+    } else {
+        Mirroring
+    };
     let mut record = actual.to(back, now_ms);
     if reset {
         record = record.cleared();
     }
     // The counter and text stay until something succeeds, so that describe shows them and the next failure counts on.
-    let action = if back == Preparing { Action::Prepare(PrepareReason::Start) } else { Action::Fetch };
-    Step { record, persist: true, action }
+    let action = if back == Preparing {
+        Action::Prepare(PrepareReason::Start)
+    } else {
+        Action::Fetch
+    };
+    Step {
+        record,
+        persist: true,
+        action,
+    }
 }
 
 fn reconcile(actual: &PartitionRecord, desired: Desired, now_ms: i64, policy: RetryPolicy) -> Step {
     use MirrorState::*;
-    let stay = |action| Step { record: actual.clone(), persist: false, action };
-    let go = |state, persist, action| Step { record: actual.to(state, now_ms), persist, action };
+    let stay = |action| Step {
+        record: actual.clone(),
+        persist: false,
+        action,
+    };
+    let go = |state, persist, action| Step {
+        record: actual.to(state, now_ms),
+        persist,
+        action,
+    };
     match (actual.state, desired) {
         (Stopping, _) => stay(Action::Stop),
         (Pausing, Desired::Mirroring | Desired::Paused) => stay(Action::StopFetching),
 
         (Stopped, Desired::Stopped) => stay(Action::Nothing),
-        (Unknown, Desired::Stopped) if actual.last_mirror_epoch.is_some() => go(Stopped, true, Action::Nothing),
+        (Unknown, Desired::Stopped) if actual.last_mirror_epoch.is_some() => {
+            go(Stopped, true, Action::Nothing)
+        }
         (Unknown, Desired::Stopped) => {
             // Never began: passes PREPARING without its action, because the source may be dead.
             let via = actual.to(Preparing, now_ms);
-            Step { record: via.to(Stopping, now_ms), persist: true, action: Action::Stop }
+            Step {
+                record: via.to(Stopping, now_ms),
+                persist: true,
+                action: Action::Stop,
+            }
         }
         (_, Desired::Stopped) => {
             let mut record = actual.to(Stopping, now_ms);
@@ -303,7 +432,11 @@ fn reconcile(actual: &PartitionRecord, desired: Desired, now_ms: i64, policy: Re
             if actual.needs_preparation() {
                 record.previous = Preparing;
             }
-            Step { record, persist: true, action: Action::Stop }
+            Step {
+                record,
+                persist: true,
+                action: Action::Stop,
+            }
         }
 
         (Paused, Desired::Paused) => stay(Action::Nothing),
@@ -313,7 +446,11 @@ fn reconcile(actual: &PartitionRecord, desired: Desired, now_ms: i64, policy: Re
         }
         (Failed, Desired::Paused) => {
             let mut step = go(Pausing, false, Action::StopFetching);
-            step.record.previous = if actual.needs_preparation() { Preparing } else { Mirroring };
+            step.record.previous = if actual.needs_preparation() {
+                Preparing
+            } else {
+                Mirroring
+            };
             step
         }
         (EpochFencing | UleRecovery, Desired::Paused) => {
@@ -340,7 +477,11 @@ fn reconcile(actual: &PartitionRecord, desired: Desired, now_ms: i64, policy: Re
 }
 
 fn go_from(via: &PartitionRecord, state: MirrorState, now_ms: i64, action: Action) -> Step {
-    Step { record: via.to(state, now_ms), persist: false, action }
+    Step {
+        record: via.to(state, now_ms),
+        persist: false,
+        action,
+    }
 }
 
 #[cfg(test)]

@@ -77,12 +77,9 @@ impl Core {
         if epoch != self.election.epoch {
             return;
         }
-        if let Some(leader) = leader {
-            // While prospective, the leader that this node lost may still be alive for others: then follow it again.
-            if matches!(
-                self.role,
-                Role::Prospective(_) | Role::Candidate(_) | Role::Unattached { .. }
-            ) {
+        // A pre-vote is asked because the leader fell silent: that others still name it proves nothing. If it lives, its BeginEpoch comes.
+        if let Some(leader) = leader.filter(|_| !pre_vote) {
+            if matches!(self.role, Role::Candidate(_) | Role::Unattached { .. }) {
                 self.learn_leader(epoch, leader, now_ms);
                 return;
             }

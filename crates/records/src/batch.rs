@@ -72,24 +72,41 @@ impl BatchHeader {
     /// `Truncated` means "more bytes needed"; each other error is final.
     pub fn parse(bytes: &[u8]) -> Result<BatchHeader, RecordsError> {
         if bytes.len() <= MAGIC_OFFSET {
-            return Err(RecordsError::Truncated { need: HEADER_BYTES, have: bytes.len() });
+            return Err(RecordsError::Truncated {
+                need: HEADER_BYTES,
+                have: bytes.len(),
+            });
         }
         let base_offset = i64::from_be_bytes(be(bytes, 0));
         let length = i32::from_be_bytes(be(bytes, 8));
         let magic = bytes[MAGIC_OFFSET] as i8;
         if length < OLD_FORMAT_LENGTH_MIN {
-            return Err(RecordsError::InvalidLength { base_offset, length });
+            return Err(RecordsError::InvalidLength {
+                base_offset,
+                length,
+            });
         }
         match magic {
             2 => {}
-            0 | 1 => return Err(RecordsError::OldFormat { magic, offset: base_offset }),
+            0 | 1 => {
+                return Err(RecordsError::OldFormat {
+                    magic,
+                    offset: base_offset,
+                });
+            }
             _ => return Err(RecordsError::UnknownMagic { magic, base_offset }),
         }
         if (length as usize) < HEADER_BYTES - LENGTH_PREFIX_BYTES {
-            return Err(RecordsError::InvalidLength { base_offset, length });
+            return Err(RecordsError::InvalidLength {
+                base_offset,
+                length,
+            });
         }
         if bytes.len() < HEADER_BYTES {
-            return Err(RecordsError::Truncated { need: HEADER_BYTES, have: bytes.len() });
+            return Err(RecordsError::Truncated {
+                need: HEADER_BYTES,
+                have: bytes.len(),
+            });
         }
         let h = BatchHeader {
             base_offset,
@@ -111,9 +128,13 @@ impl BatchHeader {
 
     fn check(&self) -> Result<(), RecordsError> {
         // The next offset must exist too, hence the strict bound.
-        let last = self.base_offset.checked_add(i64::from(self.last_offset_delta));
-        let offsets_ok =
-            self.base_offset >= 0 && self.last_offset_delta >= 0 && last.is_some_and(|l| l < i64::MAX) && self.record_count >= 0;
+        let last = self
+            .base_offset
+            .checked_add(i64::from(self.last_offset_delta));
+        let offsets_ok = self.base_offset >= 0
+            && self.last_offset_delta >= 0
+            && last.is_some_and(|l| l < i64::MAX)
+            && self.record_count >= 0;
         if !offsets_ok {
             return Err(RecordsError::InvalidOffsets {
                 base_offset: self.base_offset,
@@ -122,7 +143,10 @@ impl BatchHeader {
             });
         }
         if self.leader_epoch < NO_LEADER_EPOCH {
-            return Err(RecordsError::InvalidLeaderEpoch { base_offset: self.base_offset, epoch: self.leader_epoch });
+            return Err(RecordsError::InvalidLeaderEpoch {
+                base_offset: self.base_offset,
+                epoch: self.leader_epoch,
+            });
         }
         Ok(())
     }
@@ -133,7 +157,8 @@ impl BatchHeader {
     }
     /// Offset of the last record the batch ever had.
     pub fn last_offset(&self) -> i64 {
-        self.base_offset.saturating_add(i64::from(self.last_offset_delta))
+        self.base_offset
+            .saturating_add(i64::from(self.last_offset_delta))
     }
     /// Offset after the batch.
     pub fn next_offset(&self) -> i64 {
@@ -172,11 +197,18 @@ impl BatchHeader {
         (sum % (i64::from(i32::MAX) + 1)) as i32
     }
     /// Attribute bits for a builder.
-    pub(crate) fn attribute_bits(compression: Compression, append_time: bool, transactional: bool, control: bool) -> i16 {
+    pub(crate) fn attribute_bits(
+        compression: Compression,
+        append_time: bool,
+        transactional: bool,
+        control: bool,
+    ) -> i16 {
         let mut bits = i16::from(compression.bits());
-        for (on, bit) in
-            [(append_time, TIMESTAMP_TYPE_BIT), (transactional, TRANSACTIONAL_BIT), (control, CONTROL_BIT)]
-        {
+        for (on, bit) in [
+            (append_time, TIMESTAMP_TYPE_BIT),
+            (transactional, TRANSACTIONAL_BIT),
+            (control, CONTROL_BIT),
+        ] {
             if on {
                 bits |= bit;
             }
@@ -222,15 +254,26 @@ impl<'a> BatchView<'a> {
     pub fn first(bytes: &'a [u8]) -> Result<BatchView<'a>, RecordsError> {
         let header = BatchHeader::parse(bytes)?;
         let whole = bytes.get(..header.size());
-        let whole = whole.ok_or(RecordsError::Truncated { need: header.size(), have: bytes.len() })?;
-        Ok(BatchView { header, bytes: whole, position: 0 })
+        let whole = whole.ok_or(RecordsError::Truncated {
+            need: header.size(),
+            have: bytes.len(),
+        })?;
+        Ok(BatchView {
+            header,
+            bytes: whole,
+            position: 0,
+        })
     }
     /// Compares the stored CRC with the bytes.
     pub fn check_crc(&self) -> Result<(), RecordsError> {
         let computed = crc32c(&self.bytes[BatchHeader::CRC_FROM..]);
         if computed != self.header.crc {
             let h = &self.header;
-            return Err(RecordsError::CrcMismatch { base_offset: h.base_offset, stored: h.crc, computed });
+            return Err(RecordsError::CrcMismatch {
+                base_offset: h.base_offset,
+                stored: h.crc,
+                computed,
+            });
         }
         Ok(())
     }
@@ -241,7 +284,11 @@ impl<'a> BatchView<'a> {
     /// Iterates the records, decompressing to at most `limit` bytes (the payload is copied; see [`crate::records`] for
     /// the sharing form).
     pub fn records(&self, limit: usize) -> Result<crate::RecordIter, RecordsError> {
-        crate::record::iter(&self.header, bytes::Bytes::copy_from_slice(self.payload()), limit)
+        crate::record::iter(
+            &self.header,
+            bytes::Bytes::copy_from_slice(self.payload()),
+            limit,
+        )
     }
 }
 
@@ -256,7 +303,11 @@ pub struct Batches<'a> {
 
 /// The batches of `bytes`. CRCs are not checked, see [`BatchView::check_crc`].
 pub fn batches(bytes: &[u8]) -> Batches<'_> {
-    Batches { bytes, pos: 0, over: false }
+    Batches {
+        bytes,
+        pos: 0,
+        over: false,
+    }
 }
 
 impl Batches<'_> {
@@ -293,7 +344,10 @@ impl<'a> Iterator for Batches<'a> {
 
 /// Bytes of the whole batches at the start of `bytes` (0 when the first is cut off or malformed).
 pub fn whole_batches_len(bytes: &[u8]) -> usize {
-    batches(bytes).map_while(Result::ok).map(|b| b.bytes.len()).sum()
+    batches(bytes)
+        .map_while(Result::ok)
+        .map(|b| b.bytes.len())
+        .sum()
 }
 
 /// Sets base offset and leader epoch of the batch at the start of `batch`. Neither is covered by the CRC.
@@ -303,7 +357,10 @@ pub fn patch_base_offset_and_leader_epoch(
     leader_epoch: i32,
 ) -> Result<(), RecordsError> {
     if batch.len() < HEADER_BYTES {
-        return Err(RecordsError::Truncated { need: HEADER_BYTES, have: batch.len() });
+        return Err(RecordsError::Truncated {
+            need: HEADER_BYTES,
+            have: batch.len(),
+        });
     }
     batch[0..8].copy_from_slice(&base_offset.to_be_bytes());
     batch[12..16].copy_from_slice(&leader_epoch.to_be_bytes());

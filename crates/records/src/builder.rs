@@ -2,8 +2,8 @@
 
 use crate::varint::{put_i32, put_i64};
 use crate::{
-    BatchHeader, Compression, HEADER_BYTES, Header, LENGTH_PREFIX_BYTES, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID,
-    NO_SEQUENCE, NO_TIMESTAMP, RecordsError, crc32c,
+    BatchHeader, Compression, HEADER_BYTES, Header, LENGTH_PREFIX_BYTES, NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, RecordsError, crc32c,
 };
 
 /// Builder of one batch: plain, idempotent, transactional or control, compressed or not. Records are encoded as they are
@@ -103,7 +103,13 @@ impl BatchBuilder {
         HEADER_BYTES + self.payload.len()
     }
     /// Adds a record at the next offset.
-    pub fn add(&mut self, timestamp: i64, key: Option<&[u8]>, value: Option<&[u8]>, headers: &[Header]) -> &mut Self {
+    pub fn add(
+        &mut self,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header],
+    ) -> &mut Self {
         let delta = self.last_delta.saturating_add(1);
         self.add_at(delta, timestamp, key, value, headers)
     }
@@ -145,11 +151,17 @@ impl BatchBuilder {
             Compression::None => out.extend_from_slice(&self.payload),
             codec => out.extend_from_slice(&codec.compress(&self.payload)?),
         }
-        let length = i32::try_from(out.len() - LENGTH_PREFIX_BYTES)
-            .map_err(|_| RecordsError::TooLarge { limit: i32::MAX as usize })?;
+        let length =
+            i32::try_from(out.len() - LENGTH_PREFIX_BYTES).map_err(|_| RecordsError::TooLarge {
+                limit: i32::MAX as usize,
+            })?;
         let (producer_id, producer_epoch, base_sequence) = self.producer;
-        let attributes =
-            BatchHeader::attribute_bits(self.compression, self.append_time.is_some(), self.transactional, self.control);
+        let attributes = BatchHeader::attribute_bits(
+            self.compression,
+            self.append_time.is_some(),
+            self.transactional,
+            self.control,
+        );
         let mut header = BatchHeader {
             base_offset: self.base_offset,
             length,

@@ -72,8 +72,11 @@ impl Compression {
             Compression::Gzip => self.drain(flate2::read::MultiGzDecoder::new(data), limit),
             Compression::Lz4 => self.drain(lz4_flex::frame::FrameDecoder::new(data), limit),
             Compression::Zstd => {
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(data).map_err(|e| self.failed(e))?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(|e| self.failed(e))?;
+                let mut decoder =
+                    zstd::stream::read::Decoder::with_buffer(data).map_err(|e| self.failed(e))?;
+                decoder
+                    .window_log_max(ZSTD_WINDOW_LOG_MAX)
+                    .map_err(|e| self.failed(e))?;
                 self.drain(decoder, limit)
             }
             Compression::Snappy if data.starts_with(&XERIAL_MAGIC) => self.unxerial(data, limit),
@@ -87,11 +90,15 @@ impl Compression {
 
     /// Compresses as Kafka's own clients frame it, default level.
     pub fn compress(self, data: &[u8]) -> Result<Vec<u8>, RecordsError> {
-        let failed = |e: std::io::Error| RecordsError::Compress { codec: self, reason: e.to_string() };
+        let failed = |e: std::io::Error| RecordsError::Compress {
+            codec: self,
+            reason: e.to_string(),
+        };
         match self {
             Compression::None => Ok(data.to_vec()),
             Compression::Gzip => {
-                let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+                let mut e =
+                    flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
                 e.write_all(data).map_err(failed)?;
                 e.finish().map_err(failed)
             }
@@ -101,7 +108,10 @@ impl Compression {
                     .block_size(lz4_flex::frame::BlockSize::Max64KB);
                 let mut e = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
                 e.write_all(data).map_err(failed)?;
-                e.finish().map_err(|e| RecordsError::Compress { codec: self, reason: e.to_string() })
+                e.finish().map_err(|e| RecordsError::Compress {
+                    codec: self,
+                    reason: e.to_string(),
+                })
             }
             Compression::Zstd => zstd::stream::encode_all(data, 0).map_err(failed),
             Compression::Snappy => {
@@ -110,9 +120,13 @@ impl Compression {
                 out.extend_from_slice(&1i32.to_be_bytes());
                 let mut encoder = snap::raw::Encoder::new();
                 for block in data.chunks(XERIAL_BLOCK_BYTES) {
-                    let packed = encoder
-                        .compress_vec(block)
-                        .map_err(|e| RecordsError::Compress { codec: self, reason: e.to_string() })?;
+                    let packed =
+                        encoder
+                            .compress_vec(block)
+                            .map_err(|e| RecordsError::Compress {
+                                codec: self,
+                                reason: e.to_string(),
+                            })?;
                     out.extend_from_slice(&(packed.len() as i32).to_be_bytes());
                     out.extend_from_slice(&packed);
                 }
@@ -122,13 +136,19 @@ impl Compression {
     }
 
     fn failed(self, e: impl std::fmt::Display) -> RecordsError {
-        RecordsError::Decompress { codec: self, reason: e.to_string() }
+        RecordsError::Decompress {
+            codec: self,
+            reason: e.to_string(),
+        }
     }
 
     fn drain(self, reader: impl Read, limit: usize) -> Result<Vec<u8>, RecordsError> {
         let mut out = Vec::new();
         let cap = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-        reader.take(cap).read_to_end(&mut out).map_err(|e| self.failed(e))?;
+        reader
+            .take(cap)
+            .read_to_end(&mut out)
+            .map_err(|e| self.failed(e))?;
         if out.len() > limit {
             return Err(RecordsError::TooLarge { limit });
         }
@@ -141,20 +161,31 @@ impl Compression {
         while !rest.is_empty() {
             // Streams may be concatenated: a header can stand where a block could.
             if rest.starts_with(&XERIAL_MAGIC) {
-                rest = rest.get(XERIAL_HEADER_BYTES..).ok_or_else(|| self.failed("xerial header is cut off"))?;
+                rest = rest
+                    .get(XERIAL_HEADER_BYTES..)
+                    .ok_or_else(|| self.failed("xerial header is cut off"))?;
                 continue;
             }
-            let (size, after) = rest.split_at_checked(4).ok_or_else(|| self.failed("block length is cut off"))?;
+            let (size, after) = rest
+                .split_at_checked(4)
+                .ok_or_else(|| self.failed("block length is cut off"))?;
             let size = i32::from_be_bytes([size[0], size[1], size[2], size[3]]);
             let size = usize::try_from(size).map_err(|_| self.failed("negative block length"))?;
-            let block = after.get(..size).ok_or_else(|| self.failed("block is cut off"))?;
+            let block = after
+                .get(..size)
+                .ok_or_else(|| self.failed("block is cut off"))?;
             self.snappy_block(block, limit, &mut out)?;
             rest = &after[size..];
         }
         Ok(out)
     }
 
-    fn snappy_block(self, block: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), RecordsError> {
+    fn snappy_block(
+        self,
+        block: &[u8],
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RecordsError> {
         let size = snap::raw::decompress_len(block).map_err(|e| self.failed(e))?;
         if out.len().saturating_add(size) > limit {
             return Err(RecordsError::TooLarge { limit });
@@ -165,7 +196,9 @@ impl Compression {
         }
         let at = out.len();
         out.resize(at + size, 0);
-        let n = snap::raw::Decoder::new().decompress(block, &mut out[at..]).map_err(|e| self.failed(e))?;
+        let n = snap::raw::Decoder::new()
+            .decompress(block, &mut out[at..])
+            .map_err(|e| self.failed(e))?;
         out.truncate(at + n);
         Ok(())
     }

@@ -89,16 +89,27 @@ impl ControlRecord {
             ControlType::Commit => true,
             _ => return Ok(None),
         };
-        let value = self.value.as_deref().ok_or(RecordsError::InvalidControl("marker has no value"))?;
+        let value = self
+            .value
+            .as_deref()
+            .ok_or(RecordsError::InvalidControl("marker has no value"))?;
         // Higher versions only add fields behind these.
-        let epoch = value.get(2..6).ok_or(RecordsError::InvalidControl("marker value is cut off"))?;
-        Ok(Some(EndTxnMarker { committed, coordinator_epoch: i32::from_be_bytes([epoch[0], epoch[1], epoch[2], epoch[3]]) }))
+        let epoch = value
+            .get(2..6)
+            .ok_or(RecordsError::InvalidControl("marker value is cut off"))?;
+        Ok(Some(EndTxnMarker {
+            committed,
+            coordinator_epoch: i32::from_be_bytes([epoch[0], epoch[1], epoch[2], epoch[3]]),
+        }))
     }
 }
 
 /// Reads a record of a control batch.
 pub fn parse_control_record(record: &Record) -> Result<ControlRecord, RecordsError> {
-    let key = record.key.as_deref().ok_or(RecordsError::InvalidControl("no key"))?;
+    let key = record
+        .key
+        .as_deref()
+        .ok_or(RecordsError::InvalidControl("no key"))?;
     let (Some(version), Some(kind)) = (key.get(0..2), key.get(2..4)) else {
         return Err(RecordsError::InvalidControl("key is cut off"));
     };
@@ -106,7 +117,10 @@ pub fn parse_control_record(record: &Record) -> Result<ControlRecord, RecordsErr
         return Err(RecordsError::InvalidControl("negative key version"));
     }
     let kind = ControlType::from_id(i16::from_be_bytes([kind[0], kind[1]]));
-    Ok(ControlRecord { kind, value: record.value.clone() })
+    Ok(ControlRecord {
+        kind,
+        value: record.value.clone(),
+    })
 }
 
 /// Key of a control record of this type.
@@ -123,7 +137,10 @@ pub fn control_batch(
     leader_epoch: i32,
     timestamp: i64,
 ) -> Result<Vec<u8>, RecordsError> {
-    let mut b = BatchBuilder::new().base_offset(base_offset).leader_epoch(leader_epoch).control();
+    let mut b = BatchBuilder::new()
+        .base_offset(base_offset)
+        .leader_epoch(leader_epoch)
+        .control();
     b.add(timestamp, Some(&control_key(kind)), Some(value), &[]);
     b.build()
 }
@@ -135,11 +152,17 @@ pub fn end_transaction_marker(
     producer_epoch: i16,
     timestamp: i64,
 ) -> Result<Vec<u8>, RecordsError> {
-    let kind = if marker.committed { ControlType::Commit } else { ControlType::Abort };
+    let kind = if marker.committed {
+        ControlType::Commit
+    } else {
+        ControlType::Abort
+    };
     let mut value = END_TXN_VALUE_VERSION.to_be_bytes().to_vec();
     value.extend_from_slice(&marker.coordinator_epoch.to_be_bytes());
-    let mut b =
-        BatchBuilder::new().producer(producer_id, producer_epoch, crate::NO_SEQUENCE).transactional().control();
+    let mut b = BatchBuilder::new()
+        .producer(producer_id, producer_epoch, crate::NO_SEQUENCE)
+        .transactional()
+        .control();
     b.add(timestamp, Some(&control_key(kind)), Some(&value), &[]);
     b.build()
 }
@@ -184,5 +207,11 @@ pub fn leader_change(
     leader_epoch: i32,
     timestamp: i64,
 ) -> Result<Vec<u8>, RecordsError> {
-    control_batch(ControlType::LeaderChange, value, base_offset, leader_epoch, timestamp)
+    control_batch(
+        ControlType::LeaderChange,
+        value,
+        base_offset,
+        leader_epoch,
+        timestamp,
+    )
 }

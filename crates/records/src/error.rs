@@ -39,7 +39,9 @@ pub enum RecordsError {
         base_offset: i64,
     },
     /// Negative or overflowing offsets, or a negative record count.
-    #[error("batch has impossible offsets: base {base_offset}, last delta {last_offset_delta}, count {record_count}")]
+    #[error(
+        "batch has impossible offsets: base {base_offset}, last delta {last_offset_delta}, count {record_count}"
+    )]
     InvalidOffsets {
         /// Base offset field.
         base_offset: i64,
@@ -57,7 +59,9 @@ pub enum RecordsError {
         epoch: i32,
     },
     /// The checksum does not fit the bytes.
-    #[error("batch at offset {base_offset} fails its CRC: stored {stored:#010x}, computed {computed:#010x}")]
+    #[error(
+        "batch at offset {base_offset} fails its CRC: stored {stored:#010x}, computed {computed:#010x}"
+    )]
     CrcMismatch {
         /// Base offset.
         base_offset: i64,

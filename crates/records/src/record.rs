@@ -49,24 +49,42 @@ pub fn records(batch: &Bytes, limit: usize) -> Result<RecordIter, RecordsError> 
     iter(&header, batch.slice(HEADER_BYTES..end), limit)
 }
 
-pub(crate) fn iter(header: &BatchHeader, payload: Bytes, limit: usize) -> Result<RecordIter, RecordsError> {
+pub(crate) fn iter(
+    header: &BatchHeader,
+    payload: Bytes,
+    limit: usize,
+) -> Result<RecordIter, RecordsError> {
     let payload = match header.compression()? {
         Compression::None => payload,
         codec => Bytes::from(codec.decompress(&payload, limit)?),
     };
-    Ok(RecordIter { header: *header, payload, pos: 0, index: 0, over: false })
+    Ok(RecordIter {
+        header: *header,
+        payload,
+        pos: 0,
+        index: 0,
+        over: false,
+    })
 }
 
 impl RecordIter {
     fn shared(&self, part: Option<&[u8]>) -> Option<Bytes> {
-        part.map(|p| if p.is_empty() { Bytes::new() } else { self.payload.slice_ref(p) })
+        part.map(|p| {
+            if p.is_empty() {
+                Bytes::new()
+            } else {
+                self.payload.slice_ref(p)
+            }
+        })
     }
 
     fn read(&self) -> Result<(Record, usize), &'static str> {
         let mut outer = Cursor::new(&self.payload, self.pos);
         let size = outer.i32().ok_or("bad length")?;
         let start = outer.pos();
-        let body = outer.take(usize::try_from(size).map_err(|_| "negative length")?).ok_or("length past the end")?;
+        let body = outer
+            .take(usize::try_from(size).map_err(|_| "negative length")?)
+            .ok_or("length past the end")?;
         let mut c = Cursor::new(body, 0);
         let attributes = c.u8().ok_or("no attributes")? as i8;
         let timestamp_delta = c.i64().ok_or("bad timestamp delta")?;
@@ -79,9 +97,14 @@ impl RecordIter {
         }
         let mut headers = Vec::new();
         for _ in 0..count {
-            let key = nullable(&mut c).ok_or("bad header key")?.ok_or("null header key")?;
+            let key = nullable(&mut c)
+                .ok_or("bad header key")?
+                .ok_or("null header key")?;
             let value = nullable(&mut c).ok_or("bad header value")?;
-            headers.push(Header { key: self.shared(Some(key)).unwrap_or_default(), value: self.shared(value) });
+            headers.push(Header {
+                key: self.shared(Some(key)).unwrap_or_default(),
+                value: self.shared(value),
+            });
         }
         if c.pos() != body.len() {
             return Err("bytes left over");
@@ -91,12 +114,25 @@ impl RecordIter {
             true => h.max_timestamp,
             false => h.base_timestamp.wrapping_add(timestamp_delta),
         };
-        let offset = h.base_offset.checked_add(i64::from(offset_delta)).ok_or("offset overflows")?;
+        let offset = h
+            .base_offset
+            .checked_add(i64::from(offset_delta))
+            .ok_or("offset overflows")?;
         if offset < h.base_offset || offset > h.last_offset() {
             return Err("offset outside its batch");
         }
         let (key, value) = (self.shared(key), self.shared(value));
-        Ok((Record { offset, timestamp, attributes, key, value, headers }, start + body.len()))
+        Ok((
+            Record {
+                offset,
+                timestamp,
+                attributes,
+                key,
+                value,
+                headers,
+            },
+            start + body.len(),
+        ))
     }
 }
 
@@ -122,7 +158,10 @@ impl Iterator for RecordIter {
             }
             Err(reason) => {
                 self.over = true;
-                Some(Err(RecordsError::InvalidRecord { index: self.index, reason }))
+                Some(Err(RecordsError::InvalidRecord {
+                    index: self.index,
+                    reason,
+                }))
             }
         }
     }

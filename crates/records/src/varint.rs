@@ -28,7 +28,10 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: &'a [u8], pos: usize) -> Self {
-        Cursor { bytes, pos: pos.min(bytes.len()) }
+        Cursor {
+            bytes,
+            pos: pos.min(bytes.len()),
+        }
     }
     pub(crate) fn pos(&self) -> usize {
         self.pos

@@ -36,9 +36,17 @@ pub(crate) enum Refusal {
     #[error("{key} version {version} is not supported")]
     Unsupported { key: ApiKey, version: i16 },
     #[error("bad body of {key} version {version}: {error}")]
-    Body { key: ApiKey, version: i16, error: WireError },
+    Body {
+        key: ApiKey,
+        version: i16,
+        error: WireError,
+    },
     #[error("the answer of {key} version {version} could not be encoded: {error}")]
-    Encode { key: ApiKey, version: i16, error: WireError },
+    Encode {
+        key: ApiKey,
+        version: i16,
+        error: WireError,
+    },
     #[error("{0}")]
     Close(&'static str),
 }
@@ -65,15 +73,27 @@ impl Call {
     }
 
     /// Encodes a response in another version (ApiVersions fall-back).
-    pub(crate) fn encode_as<M: Message>(&self, version: i16, response: &M) -> Result<Frame, Refusal> {
-        tarn_wire::response_frame(self.key, self.correlation_id, version, response)
-            .map_err(|error| Refusal::Encode { key: self.key, version, error })
+    pub(crate) fn encode_as<M: Message>(
+        &self,
+        version: i16,
+        response: &M,
+    ) -> Result<Frame, Refusal> {
+        tarn_wire::response_frame(self.key, self.correlation_id, version, response).map_err(
+            |error| Refusal::Encode {
+                key: self.key,
+                version,
+                error,
+            },
+        )
     }
 
     /// Decodes the body. Bytes behind a stock body are ignored, as Kafka does.
     pub(crate) fn decode<R: Request>(&self, body: Bytes) -> Result<R, Refusal> {
-        R::decode(&mut Reader::new(body), self.version)
-            .map_err(|error| Refusal::Body { key: self.key, version: self.version, error })
+        R::decode(&mut Reader::new(body), self.version).map_err(|error| Refusal::Body {
+            key: self.key,
+            version: self.version,
+            error,
+        })
     }
 }
 
@@ -92,7 +112,11 @@ impl Route {
     /// Versions to announce on a listener; `None` when the API does not belong there now.
     pub(crate) fn announced(&self, mirror_enabled: bool, controller: bool) -> Option<VersionRange> {
         let api = self.key.api()?;
-        let served = if controller { api.listeners.controller } else { api.listeners.broker };
+        let served = if controller {
+            api.listeners.controller
+        } else {
+            api.listeners.broker
+        };
         if !served || (api.flags.mirror && !mirror_enabled) {
             return None;
         }
@@ -104,7 +128,9 @@ impl Route {
     }
 
     fn accepts(&self, version: i16, mirror_enabled: bool, controller: bool) -> bool {
-        let Some(mut versions) = self.announced(mirror_enabled, controller) else { return false };
+        let Some(mut versions) = self.announced(mirror_enabled, controller) else {
+            return false;
+        };
         versions.max = versions.max.max(self.accepted_max.unwrap_or(versions.max));
         let codec = self.key.api().map_or(versions, |api| api.codec());
         versions.contains(version) && codec.contains(version)
@@ -115,26 +141,46 @@ impl Route {
 pub(crate) const CREATE_TOPICS_WITH_MIRROR: i16 = 8;
 
 /// Answers one frame.
-pub(crate) async fn handle(node: &Arc<Node>, connection: &Arc<ConnectionInfo>, frame: Bytes) -> Result<Answer, Refusal> {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    connection: &Arc<ConnectionInfo>,
+    frame: Bytes,
+) -> Result<Answer, Refusal> {
     // An ApiVersions request of a future version may have a header nobody knows: what is needed stands at fixed places.
     if let Some((ApiKey::API_VERSIONS, version, correlation_id)) = tarn_wire::peek_request(&frame) {
         let versions = ApiKey::API_VERSIONS.api().map(|api| api.versions);
         if !versions.is_some_and(|versions| versions.contains(version)) {
             let connection = connection.clone();
-            let call = Call { key: ApiKey::API_VERSIONS, version: 0, correlation_id, client_id: None, connection };
-            return call.encode_as(0, &crate::handlers::api_versions::unsupported()).map(Answer::Ready);
+            let call = Call {
+                key: ApiKey::API_VERSIONS,
+                version: 0,
+                correlation_id,
+                client_id: None,
+                connection,
+            };
+            return call
+                .encode_as(0, &crate::handlers::api_versions::unsupported())
+                .map(Answer::Ready);
         }
     }
     let (header, body) = tarn_wire::decode_request_header(frame).map_err(Refusal::Header)?;
     let (key, version) = (header.key, header.version);
     let route = ROUTES.iter().find(|route| route.key == key);
-    let Some(route) = route.filter(|route| route.accepts(version, node.mirror_enabled(), connection.controller)) else {
+    let Some(route) =
+        route.filter(|route| route.accepts(version, node.mirror_enabled(), connection.controller))
+    else {
         return Err(Refusal::Unsupported { key, version });
     };
     // Detached: a client id must not keep the whole frame in memory, nor stand in the way of changing it in place.
     let client_id = header.client_id.as_ref().map(Str::detach);
     drop(header.unknown_tagged);
     drop(header.client_id);
-    let call = Call { key, version, correlation_id: header.correlation_id, client_id, connection: connection.clone() };
+    let call = Call {
+        key,
+        version,
+        correlation_id: header.correlation_id,
+        client_id,
+        connection: connection.clone(),
+    };
     (route.run)(node.clone(), call, body).await
 }

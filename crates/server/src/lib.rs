@@ -7,9 +7,13 @@
 //! answers of one connection leave in the order of its requests; every task belongs to the server and ends with it.
 
 pub mod config;
+mod dispatch;
 mod error;
 mod fetch_session;
+mod handlers;
 mod net;
+mod node;
+mod rooms;
 mod server;
 pub mod storage;
 

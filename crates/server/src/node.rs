@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tarn_controller::Controller;
@@ -11,11 +11,12 @@ use tarn_metadata::Image;
 use tarn_mirror::dialect::{DialectMemory, WireDialect};
 use tarn_replica::{ReplicaError, ReplicaManager};
 use tarn_wire::{ErrorCode, Str};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Listener};
 use crate::fetch_session::SessionCache;
-use crate::mirror_room::MirrorRoom;
+use crate::rooms::MirrorRoom;
 
 /// Error code with which the prototype refuses writes to a mirror topic.
 const READ_ONLY_TOPIC: i16 = 134;
@@ -31,14 +32,53 @@ pub(crate) struct Node {
     pub(crate) sessions: Mutex<SessionCache>,
     /// Advertised listeners with the ports that were really bound.
     pub(crate) advertised: Vec<Listener>,
+    /// Epoch of this node's registration.
+    pub(crate) broker_epoch: i64,
     pub(crate) producer_ids: tokio::sync::Mutex<crate::handlers::init_producer_id::IdBlock>,
+    /// How far the partitions have followed the metadata.
+    pub(crate) applied: Applied,
     pub(crate) stop: CancellationToken,
+}
+
+/// How long a request waits for the partitions to follow a change it made.
+const APPLY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Metadata offset up to which this node's partitions are in line.
+#[derive(Debug)]
+pub(crate) struct Applied(watch::Sender<i64>);
+
+impl Default for Applied {
+    fn default() -> Applied {
+        Applied(watch::Sender::new(-1))
+    }
+}
+
+impl Applied {
+    /// Notes that the partitions are in line with the image of `offset`.
+    pub(crate) fn reached(&self, offset: i64) {
+        self.0
+            .send_modify(|reached| *reached = offset.max(*reached));
+    }
 }
 
 impl Node {
     /// The newest metadata.
     pub(crate) fn image(&self) -> Arc<Image> {
         self.controller.image()
+    }
+
+    /// Waits, not for long, until the partitions are in line with the newest image, so that what a request created can be used at once.
+    pub(crate) async fn wait_applied(&self) {
+        let offset = self.image().offset();
+        let mut reached = self.applied.0.subscribe();
+        let wait = tokio::time::timeout(
+            APPLY_WAIT_MAX,
+            reached.wait_for(|reached| *reached >= offset),
+        );
+        tokio::select! {
+            _ = wait => {}
+            () = self.stop.cancelled() => {}
+        }
     }
 
     /// Whether mirror APIs are served.
@@ -52,9 +92,18 @@ impl Node {
     }
 
     /// Host and port of a broker as clients of `listener` reach it.
-    pub(crate) fn endpoint(&self, image: &Image, broker: i32, listener: &str) -> Option<(Str, i32)> {
+    pub(crate) fn endpoint(
+        &self,
+        image: &Image,
+        broker: i32,
+        listener: &str,
+    ) -> Option<(Str, i32)> {
         if broker == self.id() {
-            let own = self.advertised.iter().find(|l| l.name == listener).or(self.advertised.first())?;
+            let own = self
+                .advertised
+                .iter()
+                .find(|l| l.name == listener)
+                .or(self.advertised.first())?;
             return Some((Str::from(own.host.as_str()), i32::from(own.port)));
         }
         let endpoint = image.broker(broker)?.endpoint(listener)?;
@@ -71,7 +120,8 @@ impl Node {
 
     /// The read-only error: 44, or 134 where the client or the configuration knows it.
     pub(crate) fn read_only_code(&self, connection: &ConnectionInfo) -> ErrorCode {
-        let prototype = self.config.number("mirror.read.only.error.code") == i64::from(READ_ONLY_TOPIC);
+        let prototype =
+            self.config.number("mirror.read.only.error.code") == i64::from(READ_ONLY_TOPIC);
         if prototype || connection.dialect.lock().knows_read_only_error() {
             ErrorCode(READ_ONLY_TOPIC)
         } else {
@@ -91,12 +141,24 @@ pub(crate) struct ConnectionInfo {
 }
 
 impl ConnectionInfo {
-    pub(crate) fn new(peer: SocketAddr, listener: Arc<str>, controller: bool, dialect: WireDialect) -> ConnectionInfo {
-        ConnectionInfo { peer, listener, controller, dialect: Mutex::new(DialectMemory::new(dialect)) }
+    pub(crate) fn new(
+        peer: SocketAddr,
+        listener: Arc<str>,
+        controller: bool,
+        dialect: WireDialect,
+    ) -> ConnectionInfo {
+        ConnectionInfo {
+            peer,
+            listener,
+            controller,
+            dialect: Mutex::new(DialectMemory::new(dialect)),
+        }
     }
 }
 
 /// Epoch milliseconds.
 pub(crate) fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as i64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_millis() as i64)
 }

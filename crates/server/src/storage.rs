@@ -125,14 +125,17 @@ pub(crate) fn identity(config: &Config) -> Result<Identity, StartError> {
         tracing::info!(cluster_id = %id, dirs = ?unformatted, "formatted empty log directories");
         cluster_id = Some(id);
     }
-    let metadata_directory_id = read(&config.metadata_log_dir)?
-        .and_then(|meta| meta.directory_id)
-        .and_then(|id| Uuid::from_str(&id).ok())
-        .unwrap_or(Uuid::ZERO);
+    let metadata_directory_id = directory_id(&config.metadata_log_dir).unwrap_or(Uuid::ZERO);
     Ok(Identity {
         cluster_id: cluster_id.unwrap_or_default(),
         metadata_directory_id,
     })
+}
+
+/// Directory id of a formatted directory.
+pub(crate) fn directory_id(path: &Path) -> Option<Uuid> {
+    let meta = MetaProperties::read(path).ok()??;
+    Uuid::from_str(&meta.directory_id?).ok()
 }
 
 fn check_identity(

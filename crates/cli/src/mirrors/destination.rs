@@ -109,6 +109,11 @@ impl Destination {
             .any()
             .await
             .map_err(|e| failed(format!("Cannot reach the cluster at {bootstrap}: {e}")))?;
+        if probe.versions().range(m::ListMirrorsRequest::KEY).is_none() {
+            return Err(failed(format!(
+                "The cluster at {bootstrap} does not know mirrors; --bootstrap-server names the destination, not the source"
+            )));
+        }
         let body = raw(&probe, &m::ListClusterMirrorsRequest::default()).await?;
         let server = match decode_exact::<m::ListClusterMirrorsResponse>(body.clone(), 0) {
             Ok(answer) if answer.product.is_empty() => Server::Foreign(Dialect::Late),

@@ -89,6 +89,14 @@ impl Topics {
             .map(|(_, topic)| topic)
     }
 
+    /// Topics whose name is `name` or comes after it, sorted.
+    pub fn from<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Arc<TopicImage>> + use<'a> {
+        use std::ops::Bound;
+        self.by_name
+            .range::<str, _>((Bound::Included(name), Bound::Unbounded))
+            .map(|(_, topic)| topic)
+    }
+
     /// Number of topics.
     pub fn len(&self) -> usize {
         self.by_name.len()

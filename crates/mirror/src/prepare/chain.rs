@@ -14,7 +14,14 @@ pub struct EpochChain {
 impl EpochChain {
     /// A chain with its log end. Entries at or beyond the end are left out.
     pub fn new(entries: &[(i32, i64)], end: i64) -> Self {
-        EpochChain { entries: entries.iter().copied().filter(|&(_, start)| start < end).collect(), end }
+        EpochChain {
+            entries: entries
+                .iter()
+                .copied()
+                .filter(|&(_, start)| start < end)
+                .collect(),
+            end,
+        }
     }
 
     /// The part below `offset`.
@@ -25,7 +32,11 @@ impl EpochChain {
     /// Where the records of epochs up to `epoch` end; `None` when all our epochs are above it.
     pub fn end_of(&self, epoch: i32) -> Option<i64> {
         let above = self.entries.partition_point(|&(e, _)| e <= epoch);
-        (above > 0).then(|| self.entries.get(above).map_or(self.end, |&(_, start)| start))
+        (above > 0).then(|| {
+            self.entries
+                .get(above)
+                .map_or(self.end, |&(_, start)| start)
+        })
     }
 
     /// Log end.
@@ -35,7 +46,10 @@ impl EpochChain {
 
     fn floor(&self, epoch: i32) -> Option<i32> {
         let above = self.entries.partition_point(|&(e, _)| e <= epoch);
-        above.checked_sub(1).and_then(|i| self.entries.get(i)).map(|&(e, _)| e)
+        above
+            .checked_sub(1)
+            .and_then(|i| self.entries.get(i))
+            .map(|&(e, _)| e)
     }
 }
 
@@ -75,7 +89,8 @@ impl ChainWalk {
 
     /// What to do first.
     pub fn begin(&self) -> ChainStep {
-        self.asking.map_or(ChainStep::Done(ChainMatch::Nothing), ChainStep::Ask)
+        self.asking
+            .map_or(ChainStep::Done(ChainMatch::Nothing), ChainStep::Ask)
     }
 
     /// Takes the answer to the epoch that was asked: the epoch found (−1 = none) and its end offset (−1 = unknown).
@@ -83,31 +98,44 @@ impl ChainWalk {
     /// # Errors
     /// A text when the answer cannot be: an epoch above the one that was asked.
     pub fn answered(&mut self, epoch: i32, end_offset: i64) -> Result<ChainStep, String> {
-        let Some(asked) = self.asking else { return Ok(ChainStep::Done(ChainMatch::Nothing)) };
+        let Some(asked) = self.asking else {
+            return Ok(ChainStep::Done(ChainMatch::Nothing));
+        };
         if epoch > asked {
-            return Err(format!("the source answered epoch {epoch} when asked for epoch {asked} or lower"));
+            return Err(format!(
+                "the source answered epoch {epoch} when asked for epoch {asked} or lower"
+            ));
         }
         if epoch < 0 || end_offset < 0 {
             // It has no epoch that low, or none at all.
             return Ok(self.go_below(asked));
         }
         match (self.chain.end_of(epoch), self.chain.floor(epoch)) {
-            (Some(ours), Some(floor)) if floor == epoch => Ok(ChainStep::Done(ChainMatch::UpTo(ours.min(end_offset)))),
+            (Some(ours), Some(floor)) if floor == epoch => {
+                Ok(ChainStep::Done(ChainMatch::UpTo(ours.min(end_offset))))
+            }
             (_, Some(floor)) => {
                 // We lack that epoch: nothing of ours above its predecessor is shared.
                 self.asking = Some(floor);
                 Ok(ChainStep::Ask(floor))
             }
             (_, None) => {
-                let first = self.chain.entries.first().map_or(self.chain.end, |&(_, start)| start);
+                let first = self
+                    .chain
+                    .entries
+                    .first()
+                    .map_or(self.chain.end, |&(_, start)| start);
                 Ok(ChainStep::Done(ChainMatch::UpTo(first.min(end_offset))))
             }
         }
     }
 
     fn go_below(&mut self, epoch: i32) -> ChainStep {
-        self.asking = epoch.checked_sub(1).and_then(|below| self.chain.floor(below));
-        self.asking.map_or(ChainStep::Done(ChainMatch::Nothing), ChainStep::Ask)
+        self.asking = epoch
+            .checked_sub(1)
+            .and_then(|below| self.chain.floor(below));
+        self.asking
+            .map_or(ChainStep::Done(ChainMatch::Nothing), ChainStep::Ask)
     }
 }
 
@@ -125,7 +153,10 @@ mod tests {
         }
         match theirs.floor(asked) {
             Some(floor) => (floor, theirs.end_of(floor).unwrap_or(theirs.end)),
-            None => (asked, theirs.entries.first().map_or(theirs.end, |&(_, s)| s)),
+            None => (
+                asked,
+                theirs.entries.first().map_or(theirs.end, |&(_, s)| s),
+            ),
         }
     }
 
@@ -149,22 +180,37 @@ mod tests {
 
     #[test]
     fn divergence_inside_an_epoch_is_found() {
-        let found = walk(&chain(&[(0, 0), (3, 50)], 100), &chain(&[(0, 0), (3, 50), (4, 90)], 120));
+        let found = walk(
+            &chain(&[(0, 0), (3, 50)], 100),
+            &chain(&[(0, 0), (3, 50), (4, 90)], 120),
+        );
         assert_eq!(found, ChainMatch::UpTo(90));
     }
 
     #[test]
     fn an_epoch_the_source_never_had_is_walked_past() {
-        let found = walk(&chain(&[(0, 0), (2, 40), (11, 60)], 70), &chain(&[(0, 0), (2, 40)], 100));
+        let found = walk(
+            &chain(&[(0, 0), (2, 40), (11, 60)], 70),
+            &chain(&[(0, 0), (2, 40)], 100),
+        );
         assert_eq!(found, ChainMatch::UpTo(60));
-        let found = walk(&chain(&[(0, 0), (5, 40)], 70), &chain(&[(0, 0), (3, 30), (9, 60)], 100));
+        let found = walk(
+            &chain(&[(0, 0), (5, 40)], 70),
+            &chain(&[(0, 0), (3, 30), (9, 60)], 100),
+        );
         assert_eq!(found, ChainMatch::UpTo(30));
     }
 
     #[test]
     fn a_source_without_epochs_proves_nothing() {
-        assert_eq!(walk(&chain(&[(0, 0), (2, 40)], 70), &chain(&[], 100)), ChainMatch::Nothing);
-        assert_eq!(walk(&chain(&[], 0), &chain(&[(0, 0)], 100)), ChainMatch::Nothing);
+        assert_eq!(
+            walk(&chain(&[(0, 0), (2, 40)], 70), &chain(&[], 100)),
+            ChainMatch::Nothing
+        );
+        assert_eq!(
+            walk(&chain(&[], 0), &chain(&[(0, 0)], 100)),
+            ChainMatch::Nothing
+        );
     }
 
     #[test]
@@ -180,16 +226,20 @@ mod tests {
     }
 
     fn any_chain() -> impl Strategy<Value = (Vec<(i32, i64)>, i64)> {
-        (proptest::collection::vec((1i32..4, 1i64..20), 1..8), 1i64..20).prop_map(|(steps, tail)| {
-            let (mut epoch, mut offset) = (-1, 0);
-            let mut entries = Vec::new();
-            for (de, len) in steps {
-                epoch += de;
-                entries.push((epoch, offset));
-                offset += len;
-            }
-            (entries, offset + tail)
-        })
+        (
+            proptest::collection::vec((1i32..4, 1i64..20), 1..8),
+            1i64..20,
+        )
+            .prop_map(|(steps, tail)| {
+                let (mut epoch, mut offset) = (-1, 0);
+                let mut entries = Vec::new();
+                for (de, len) in steps {
+                    epoch += de;
+                    entries.push((epoch, offset));
+                    offset += len;
+                }
+                (entries, offset + tail)
+            })
     }
 
     proptest! {

@@ -87,7 +87,12 @@ pub fn shared_at_most(local: &LocalFacts, lookup: &Lookup) -> Option<i64> {
     match lookup {
         Lookup::Unknown(_) => None,
         Lookup::Epoch(epoch) => Some(local.chain.end_of(*epoch).unwrap_or(local.log_start)),
-        Lookup::NoRecord if local.written_by_this_mirror => Some(local.last_mirror_offset.unwrap_or(end).clamp(local.log_start, end)),
+        Lookup::NoRecord if local.written_by_this_mirror => Some(
+            local
+                .last_mirror_offset
+                .unwrap_or(end)
+                .clamp(local.log_start, end),
+        ),
         Lookup::NoRecord => Some(end),
     }
 }
@@ -99,41 +104,56 @@ pub fn decide(local: &LocalFacts, lookup: &Lookup, evidence: &Evidence) -> Decis
         return Decision::NoTruncation;
     }
     let Some(bound) = shared_at_most(local, lookup) else {
-        let Lookup::Unknown(why) = lookup else { return Decision::RetryLater(String::new()) };
+        let Lookup::Unknown(why) = lookup else {
+            return Decision::RetryLater(String::new());
+        };
         return Decision::RetryLater(why.clone());
     };
     let shared = match evidence.matched {
         ChainMatch::UpTo(offset) => bound.min(offset),
         ChainMatch::Nothing | ChainMatch::NotAskable => bound,
     };
-    let foreign = local.occasion == Occasion::Start && *lookup == Lookup::NoRecord && !local.written_by_this_mirror;
+    let foreign = local.occasion == Occasion::Start
+        && *lookup == Lookup::NoRecord
+        && !local.written_by_this_mirror;
     if foreign {
         return decide_foreign(local, evidence, shared);
     }
     if local.occasion == Occasion::Divergence && !matches!(evidence.matched, ChainMatch::UpTo(_)) {
         return Decision::Refuse(format!(
             "the source's log differs from ours, but it cannot tell from which offset on (no leader epochs); \
-             offsets {start} to {} stay as they are: compare both logs, then remove and add the topic", end - 1
+             offsets {start} to {} stay as they are: compare both logs, then remove and add the topic",
+            end - 1
         ));
     }
     if shared >= end {
         return Decision::NoTruncation;
     }
-    let own_records_go = *lookup == Lookup::NoRecord && bound < end && !evidence.only_markers_behind;
+    let own_records_go =
+        *lookup == Lookup::NoRecord && bound < end && !evidence.only_markers_behind;
     if local.occasion == Occasion::Start && own_records_go && !local.consent {
         return Decision::Refuse(needs_consent(&format!(
-            "offsets {bound} to {} were written here after mirroring stopped and would be lost", end - 1
+            "offsets {bound} to {} were written here after mirroring stopped and would be lost",
+            end - 1
         )));
     }
     let reason = cut_reason(local, lookup, bound, shared);
     if shared > start {
-        return Decision::TruncateTo { offset: shared, reason };
+        return Decision::TruncateTo {
+            offset: shared,
+            reason,
+        };
     }
-    let replaced = evidence.source_end.is_some_and(|source_end| source_end >= end);
+    let replaced = evidence
+        .source_end
+        .is_some_and(|source_end| source_end >= end);
     if local.consent || (local.written_by_this_mirror && replaced) {
         return Decision::DiscardAll { reason };
     }
-    Decision::Refuse(needs_consent(&format!("the whole local log, offsets {start} to {}, would be lost: {reason}", end - 1)))
+    Decision::Refuse(needs_consent(&format!(
+        "the whole local log, offsets {start} to {}, would be lost: {reason}",
+        end - 1
+    )))
 }
 
 /// A log nobody can vouch for: only identical content makes it ours.
@@ -145,9 +165,14 @@ fn decide_foreign(local: &LocalFacts, evidence: &Evidence, shared: i64) -> Decis
     }
     let what = "the local log was not written by this mirror and is not known to be a part of the source's";
     if local.consent {
-        return Decision::DiscardAll { reason: what.to_string() };
+        return Decision::DiscardAll {
+            reason: what.to_string(),
+        };
     }
-    Decision::Refuse(needs_consent(&format!("{what}; offsets {start} to {} would be lost", end - 1)))
+    Decision::Refuse(needs_consent(&format!(
+        "{what}; offsets {start} to {} would be lost",
+        end - 1
+    )))
 }
 
 fn cut_reason(local: &LocalFacts, lookup: &Lookup, bound: i64, shared: i64) -> String {
@@ -156,13 +181,17 @@ fn cut_reason(local: &LocalFacts, lookup: &Lookup, bound: i64, shared: i64) -> S
         return format!("the source's log differs from offset {shared} on (ours ended at {end})");
     }
     match lookup {
-        Lookup::Epoch(epoch) => format!("the source mirrored from here up to leader epoch {epoch}, which ends at offset {bound}"),
+        Lookup::Epoch(epoch) => format!(
+            "the source mirrored from here up to leader epoch {epoch}, which ends at offset {bound}"
+        ),
         _ => format!("mirroring stopped at offset {bound}; what follows was written here"),
     }
 }
 
 fn needs_consent(what: &str) -> String {
-    format!("{what}; set mirror.allow.full.truncation=true on the mirror to accept that, or keep the topic out of it")
+    format!(
+        "{what}; set mirror.allow.full.truncation=true on the mirror to accept that, or keep the topic out of it"
+    )
 }
 
 #[cfg(test)]

@@ -14,7 +14,12 @@ fn local(entries: &[(i32, i64)], end: i64) -> LocalFacts {
 }
 
 fn evidence(matched: ChainMatch) -> Evidence {
-    Evidence { matched, source_end: Some(1_000), only_markers_behind: false, tail_is_same: None }
+    Evidence {
+        matched,
+        source_end: Some(1_000),
+        only_markers_behind: false,
+        tail_is_same: None,
+    }
 }
 
 #[test]
@@ -22,14 +27,20 @@ fn failback_cuts_what_the_source_never_mirrored() {
     // 10 records mirrored from here, then 5 of our own in a later epoch.
     let ours = local(&[(0, 0), (1, 10)], 15);
     let got = decide(&ours, &Lookup::Epoch(0), &evidence(ChainMatch::UpTo(10)));
-    assert!(matches!(got, Decision::TruncateTo { offset: 10, .. }), "{got:?}");
+    assert!(
+        matches!(got, Decision::TruncateTo { offset: 10, .. }),
+        "{got:?}"
+    );
 }
 
 #[test]
 fn failback_cuts_inside_the_last_mirrored_epoch_too() {
     let ours = local(&[(0, 0), (1, 6)], 8);
     let got = decide(&ours, &Lookup::Epoch(1), &evidence(ChainMatch::UpTo(6)));
-    assert!(matches!(got, Decision::TruncateTo { offset: 6, .. }), "{got:?}");
+    assert!(
+        matches!(got, Decision::TruncateTo { offset: 6, .. }),
+        "{got:?}"
+    );
 }
 
 #[test]
@@ -41,54 +52,118 @@ fn equal_epoch_numbers_of_two_clusters_are_not_taken_for_agreement() {
 
 #[test]
 fn adding_a_removed_but_unchanged_topic_again_cuts_only_our_markers() {
-    let ours = LocalFacts { written_by_this_mirror: true, last_mirror_offset: Some(100), ..local(&[(0, 0), (11, 100)], 102) };
-    let facts = Evidence { only_markers_behind: true, ..evidence(ChainMatch::UpTo(100)) };
+    let ours = LocalFacts {
+        written_by_this_mirror: true,
+        last_mirror_offset: Some(100),
+        ..local(&[(0, 0), (11, 100)], 102)
+    };
+    let facts = Evidence {
+        only_markers_behind: true,
+        ..evidence(ChainMatch::UpTo(100))
+    };
     let got = decide(&ours, &Lookup::NoRecord, &facts);
-    assert!(matches!(got, Decision::TruncateTo { offset: 100, .. }), "{got:?}");
+    assert!(
+        matches!(got, Decision::TruncateTo { offset: 100, .. }),
+        "{got:?}"
+    );
 }
 
 #[test]
 fn records_written_after_a_failover_are_not_cut_without_consent() {
-    let ours = LocalFacts { written_by_this_mirror: true, last_mirror_offset: Some(100), ..local(&[(0, 0), (11, 100)], 150) };
-    let Decision::Refuse(text) = decide(&ours, &Lookup::NoRecord, &evidence(ChainMatch::UpTo(100))) else { panic!() };
+    let ours = LocalFacts {
+        written_by_this_mirror: true,
+        last_mirror_offset: Some(100),
+        ..local(&[(0, 0), (11, 100)], 150)
+    };
+    let Decision::Refuse(text) = decide(&ours, &Lookup::NoRecord, &evidence(ChainMatch::UpTo(100)))
+    else {
+        panic!()
+    };
     assert!(text.contains("offsets 100 to 149"), "{text}");
-    let ours = LocalFacts { consent: true, ..ours };
+    let ours = LocalFacts {
+        consent: true,
+        ..ours
+    };
     let got = decide(&ours, &Lookup::NoRecord, &evidence(ChainMatch::UpTo(100)));
-    assert!(matches!(got, Decision::TruncateTo { offset: 100, .. }), "{got:?}");
+    assert!(
+        matches!(got, Decision::TruncateTo { offset: 100, .. }),
+        "{got:?}"
+    );
 }
 
 #[test]
 fn a_log_of_unknown_origin_is_kept_only_when_its_end_is_the_same_at_the_source() {
     let ours = local(&[(0, 0)], 50);
-    let same = Evidence { tail_is_same: Some(true), ..evidence(ChainMatch::UpTo(50)) };
-    assert_eq!(decide(&ours, &Lookup::NoRecord, &same), Decision::NoTruncation);
+    let same = Evidence {
+        tail_is_same: Some(true),
+        ..evidence(ChainMatch::UpTo(50))
+    };
+    assert_eq!(
+        decide(&ours, &Lookup::NoRecord, &same),
+        Decision::NoTruncation
+    );
     for tail_is_same in [None, Some(false)] {
-        let facts = Evidence { tail_is_same, ..evidence(ChainMatch::UpTo(50)) };
-        let Decision::Refuse(text) = decide(&ours, &Lookup::NoRecord, &facts) else { panic!() };
+        let facts = Evidence {
+            tail_is_same,
+            ..evidence(ChainMatch::UpTo(50))
+        };
+        let Decision::Refuse(text) = decide(&ours, &Lookup::NoRecord, &facts) else {
+            panic!()
+        };
         assert!(text.contains("offsets 0 to 49"), "{text}");
     }
-    let consenting = LocalFacts { consent: true, ..ours };
-    let got = decide(&consenting, &Lookup::NoRecord, &evidence(ChainMatch::Nothing));
+    let consenting = LocalFacts {
+        consent: true,
+        ..ours
+    };
+    let got = decide(
+        &consenting,
+        &Lookup::NoRecord,
+        &evidence(ChainMatch::Nothing),
+    );
     assert!(matches!(got, Decision::DiscardAll { .. }), "{got:?}");
 }
 
 #[test]
 fn a_source_that_lost_its_data_does_not_take_ours_with_it() {
-    let ours = LocalFacts { written_by_this_mirror: true, ..local(&[(0, 0)], 50) };
-    let facts = Evidence { source_end: Some(0), ..evidence(ChainMatch::UpTo(0)) };
-    assert!(matches!(decide(&ours, &Lookup::NoRecord, &facts), Decision::Refuse(_)));
+    let ours = LocalFacts {
+        written_by_this_mirror: true,
+        ..local(&[(0, 0)], 50)
+    };
+    let facts = Evidence {
+        source_end: Some(0),
+        ..evidence(ChainMatch::UpTo(0))
+    };
+    assert!(matches!(
+        decide(&ours, &Lookup::NoRecord, &facts),
+        Decision::Refuse(_)
+    ));
 }
 
 #[test]
 fn divergence_while_mirroring_cuts_to_the_common_point() {
-    let ours = LocalFacts { occasion: Occasion::Divergence, written_by_this_mirror: true, ..local(&[(0, 0), (3, 50)], 100) };
+    let ours = LocalFacts {
+        occasion: Occasion::Divergence,
+        written_by_this_mirror: true,
+        ..local(&[(0, 0), (3, 50)], 100)
+    };
     let got = decide(&ours, &Lookup::NoRecord, &evidence(ChainMatch::UpTo(90)));
-    assert!(matches!(got, Decision::TruncateTo { offset: 90, .. }), "{got:?}");
-    assert!(matches!(decide(&ours, &Lookup::NoRecord, &evidence(ChainMatch::Nothing)), Decision::Refuse(_)));
+    assert!(
+        matches!(got, Decision::TruncateTo { offset: 90, .. }),
+        "{got:?}"
+    );
+    assert!(matches!(
+        decide(&ours, &Lookup::NoRecord, &evidence(ChainMatch::Nothing)),
+        Decision::Refuse(_)
+    ));
 }
 
 fn any_match() -> impl Strategy<Value = ChainMatch> {
-    prop_oneof![Just(ChainMatch::Nothing), Just(ChainMatch::NotAskable), (0i64..60).prop_map(ChainMatch::UpTo)]
+    prop_oneof![
+        Just(ChainMatch::Nothing),
+        Just(ChainMatch::NotAskable),
+        (0i64..60).prop_map(ChainMatch::UpTo)
+    ]
 }
 
 proptest! {

@@ -4,24 +4,41 @@ use proptest::prelude::*;
 
 use super::*;
 
-const POLICY: RetryPolicy = RetryPolicy { initial_backoff_ms: 1_000, backoff_ms_max: 300_000, attempts_max: 100 };
+const POLICY: RetryPolicy = RetryPolicy {
+    initial_backoff_ms: 1_000,
+    backoff_ms_max: 300_000,
+    attempts_max: 100,
+};
 
 fn record(state: MirrorState) -> PartitionRecord {
-    PartitionRecord { state, ..Default::default() }
+    PartitionRecord {
+        state,
+        ..Default::default()
+    }
 }
 
 /// The table of docs/mirroring.md, parsed from the document itself.
 fn documented() -> Vec<(MirrorState, Vec<MirrorState>)> {
     let text = include_str!("../../../../docs/mirroring.md");
-    let begin = text.find("<!-- transitions -->").expect("marker in the document");
-    let by_name = |n: &str| MirrorState::ALL.into_iter().find(|s| s.name() == n.trim()).expect("a state name");
+    let begin = text
+        .find("<!-- transitions -->")
+        .expect("marker in the document");
+    let by_name = |n: &str| {
+        MirrorState::ALL
+            .into_iter()
+            .find(|s| s.name() == n.trim())
+            .expect("a state name")
+    };
     text[begin..]
         .lines()
         .skip(3)
         .take_while(|l| l.starts_with('|'))
         .map(|l| {
             let cells: Vec<&str> = l.trim_matches('|').split('|').collect();
-            (by_name(cells[0]), cells[1].split(',').map(by_name).collect())
+            (
+                by_name(cells[0]),
+                cells[1].split(',').map(by_name).collect(),
+            )
         })
         .collect()
 }
@@ -29,10 +46,18 @@ fn documented() -> Vec<(MirrorState, Vec<MirrorState>)> {
 #[test]
 fn the_table_is_the_documented_one() {
     let documented = documented();
-    assert_eq!(documented.len(), TRANSITIONS.len() - 1, "UNKNOWN is entered from nowhere");
+    assert_eq!(
+        documented.len(),
+        TRANSITIONS.len() - 1,
+        "UNKNOWN is entered from nowhere"
+    );
     for (to, froms) in documented {
         for from in MirrorState::ALL {
-            assert_eq!(allowed(from, to), from == to || froms.contains(&from), "{from} -> {to}");
+            assert_eq!(
+                allowed(from, to),
+                from == to || froms.contains(&from),
+                "{from} -> {to}"
+            );
         }
     }
 }
@@ -40,8 +65,11 @@ fn the_table_is_the_documented_one() {
 #[test]
 fn stopped_never_becomes_failed() {
     assert!(!allowed(MirrorState::Stopped, MirrorState::Failed));
-    for desired in Desired::ALL {
-        let failed = Event::Failed { kind: FailureKind::Permanent, text: "source topic is gone".into() };
+    for desired in crate::state::WISHES {
+        let failed = Event::Failed {
+            kind: FailureKind::Permanent,
+            text: "source topic is gone".into(),
+        };
         let step = step(&record(MirrorState::Stopped), desired, &failed, 5, POLICY);
         assert_ne!(step.record.state, MirrorState::Failed);
     }
@@ -49,27 +77,75 @@ fn stopped_never_becomes_failed() {
 
 #[test]
 fn stop_works_from_every_state() {
-    for state in MirrorState::ALL.into_iter().filter(|s| *s != MirrorState::Stopped) {
-        let step = step(&record(state), Desired::Stopped, &Event::Reconcile, 5, POLICY);
-        assert_eq!((step.record.state, step.action), (MirrorState::Stopping, Action::Stop), "from {state}");
+    for state in MirrorState::ALL
+        .into_iter()
+        .filter(|s| *s != MirrorState::Stopped)
+    {
+        let step = step(
+            &record(state),
+            Desired::Stopped,
+            &Event::Reconcile,
+            5,
+            POLICY,
+        );
+        assert_eq!(
+            (step.record.state, step.action),
+            (MirrorState::Stopping, Action::Stop),
+            "from {state}"
+        );
     }
-    let failed = PartitionRecord { retry_attempt: NOT_RETRYABLE, ..record(MirrorState::Failed) };
-    assert_eq!(step(&failed, Desired::Stopped, &Event::Reconcile, 5, POLICY).action, Action::Stop);
+    let failed = PartitionRecord {
+        retry_attempt: NOT_RETRYABLE,
+        ..record(MirrorState::Failed)
+    };
+    assert_eq!(
+        step(&failed, Desired::Stopped, &Event::Reconcile, 5, POLICY).action,
+        Action::Stop
+    );
 }
 
 #[test]
 fn an_unknown_partition_with_a_last_mirror_epoch_is_stopped_at_once() {
-    let known = PartitionRecord { last_mirror_epoch: Some(3), ..Default::default() };
-    assert_eq!(step(&known, Desired::Stopped, &Event::Reconcile, 5, POLICY).record.state, MirrorState::Stopped);
+    let known = PartitionRecord {
+        last_mirror_epoch: Some(3),
+        ..Default::default()
+    };
+    assert_eq!(
+        step(&known, Desired::Stopped, &Event::Reconcile, 5, POLICY)
+            .record
+            .state,
+        MirrorState::Stopped
+    );
 }
 
 #[test]
 fn a_pause_during_preparation_prepares_again_on_resume() {
-    let pausing = step(&record(MirrorState::Preparing), Desired::Paused, &Event::Reconcile, 1, POLICY);
+    let pausing = step(
+        &record(MirrorState::Preparing),
+        Desired::Paused,
+        &Event::Reconcile,
+        1,
+        POLICY,
+    );
     assert_eq!(pausing.action, Action::StopFetching);
-    let paused = step(&pausing.record, Desired::Paused, &Event::FetchEnded, 2, POLICY);
-    assert_eq!((paused.record.state, paused.persist), (MirrorState::Paused, true));
-    let resumed = step(&paused.record, Desired::Mirroring, &Event::Reconcile, 3, POLICY);
+    let paused = step(
+        &pausing.record,
+        Desired::Paused,
+        &Event::FetchEnded,
+        2,
+        POLICY,
+    );
+    assert_eq!(
+        (paused.record.state, paused.persist),
+        (MirrorState::Paused, true)
+    );
+    let resumed = step(
+        &paused.record,
+        Desired::Mirroring,
+        &Event::Reconcile,
+        3,
+        POLICY,
+    );
     assert_eq!(resumed.action, Action::Prepare(PrepareReason::Start));
 }
 
@@ -79,12 +155,18 @@ fn a_resume_after_mirroring_needs_no_preparation() {
     r = step(&r, Desired::Paused, &Event::Reconcile, 1, POLICY).record;
     r = step(&r, Desired::Paused, &Event::FetchEnded, 2, POLICY).record;
     let resumed = step(&r, Desired::Mirroring, &Event::Reconcile, 3, POLICY);
-    assert_eq!((resumed.record.state, resumed.action), (MirrorState::Mirroring, Action::Fetch));
+    assert_eq!(
+        (resumed.record.state, resumed.action),
+        (MirrorState::Mirroring, Action::Fetch)
+    );
 }
 
 #[test]
 fn attempts_count_failures_only_and_an_operator_resets_them() {
-    let fail = Event::Failed { kind: FailureKind::Limited, text: "corrupt batch".into() };
+    let fail = Event::Failed {
+        kind: FailureKind::Limited,
+        text: "corrupt batch".into(),
+    };
     let mut r = record(MirrorState::Mirroring);
     for attempt in 1..=100 {
         r = step(&r, Desired::Mirroring, &fail, 1, POLICY).record;
@@ -99,25 +181,44 @@ fn attempts_count_failures_only_and_an_operator_resets_them() {
         }
     }
     assert!(retries_exhausted(&r, POLICY));
-    assert_eq!(step(&r, Desired::Mirroring, &Event::Reconcile, 3, POLICY).action, Action::Nothing);
+    assert_eq!(
+        step(&r, Desired::Mirroring, &Event::Reconcile, 3, POLICY).action,
+        Action::Nothing
+    );
     let reset = step(&r, Desired::Mirroring, &Event::OperatorReset, 3, POLICY);
-    assert_eq!((reset.record.retry_attempt, reset.action), (0, Action::Fetch));
+    assert_eq!(
+        (reset.record.retry_attempt, reset.action),
+        (0, Action::Fetch)
+    );
 }
 
 #[test]
 fn connectivity_is_retried_without_limit() {
-    let fail = Event::Failed { kind: FailureKind::Connectivity, text: "away".into() };
+    let fail = Event::Failed {
+        kind: FailureKind::Connectivity,
+        text: "away".into(),
+    };
     let mut r = record(MirrorState::Mirroring);
     for _ in 0..1_000 {
         let failed = step(&r, Desired::Mirroring, &fail, 1, POLICY);
         assert_eq!(failed.action, Action::AwaitRetry);
-        r = step(&failed.record, Desired::Mirroring, &Event::RetryDue, 2, POLICY).record;
+        r = step(
+            &failed.record,
+            Desired::Mirroring,
+            &Event::RetryDue,
+            2,
+            POLICY,
+        )
+        .record;
     }
 }
 
 #[test]
 fn backoff_doubles_up_to_its_maximum() {
-    let waits: Vec<i64> = [1, 2, 3, 9, 10, i16::MAX].iter().map(|a| POLICY.backoff_ms(*a)).collect();
+    let waits: Vec<i64> = [1, 2, 3, 9, 10, i16::MAX]
+        .iter()
+        .map(|a| POLICY.backoff_ms(*a))
+        .collect();
     assert_eq!(waits, [1_000, 2_000, 4_000, 256_000, 300_000, 300_000]);
     assert!(POLICY.delay_ms(3, 0.999) <= 4_000 && POLICY.delay_ms(3, 0.0) == 0);
 }
@@ -128,7 +229,13 @@ fn mirroring_forgets_the_epoch_of_the_last_stop() {
     r.last_mirror_epoch = Some(4);
     r.last_mirror_offset = Some(100);
     let step = step(&r, Desired::Mirroring, &Event::Prepared, 9, POLICY);
-    assert_eq!((step.record.last_mirror_epoch, step.record.last_mirror_offset), (None, None));
+    assert_eq!(
+        (
+            step.record.last_mirror_epoch,
+            step.record.last_mirror_offset
+        ),
+        (None, None)
+    );
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -142,13 +249,20 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::StopDone),
         Just(Event::RetryDue),
         Just(Event::OperatorReset),
-        prop_oneof![Just(FailureKind::Connectivity), Just(FailureKind::Limited), Just(FailureKind::Permanent)]
-            .prop_map(|kind| Event::Failed { kind, text: "x".into() }),
+        prop_oneof![
+            Just(FailureKind::Connectivity),
+            Just(FailureKind::Limited),
+            Just(FailureKind::Permanent)
+        ]
+        .prop_map(|kind| Event::Failed {
+            kind,
+            text: "x".into()
+        }),
     ]
 }
 
 fn any_desired() -> impl Strategy<Value = Desired> {
-    (0_usize..3).prop_map(|i| Desired::ALL[i])
+    (0_usize..3).prop_map(|i| crate::state::WISHES[i])
 }
 
 /// A path of allowed transitions that touches neither STOPPED nor FAILED between its ends.
@@ -157,7 +271,11 @@ fn reachable(from: MirrorState, to: MirrorState) -> bool {
     allowed(from, to)
         || MirrorState::ALL.into_iter().filter(between).any(|a| {
             allowed(from, a)
-                && (allowed(a, to) || MirrorState::ALL.into_iter().filter(between).any(|b| allowed(a, b) && allowed(b, to)))
+                && (allowed(a, to)
+                    || MirrorState::ALL
+                        .into_iter()
+                        .filter(between)
+                        .any(|b| allowed(a, b) && allowed(b, to)))
         })
 }
 
@@ -182,7 +300,7 @@ proptest! {
             r = step(&r, d, &e, 1, POLICY).record;
         }
         let next = step(&r, desired, &Event::Reconcile, 2, POLICY);
-        let settled = next.record.state == desired.target();
+        let settled = next.record.state == crate::state::target(desired);
         let given_up = retries_exhausted(&next.record, POLICY);
         prop_assert!(settled || given_up || next.action != Action::Nothing, "{:?} wants {:?}", next, desired);
     }
@@ -206,7 +324,7 @@ proptest! {
                 Action::Nothing => Event::Reconcile,
             };
         }
-        prop_assert_eq!(r.state, desired.target());
+        prop_assert_eq!(r.state, crate::state::target(desired));
     }
 
     #[test]

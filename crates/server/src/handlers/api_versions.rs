@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use tarn_metadata::{METADATA_VERSION, MIRROR_VERSION};
-use tarn_wire::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
+use tarn_controller::plan::supported_features;
+use tarn_metadata::MIRROR_VERSION;
+use tarn_wire::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use tarn_wire::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use tarn_wire::{ApiKey, ErrorCode, Str};
 
 use crate::dispatch::{Call, ROUTES};
 use crate::node::Node;
-
-/// Levels of metadata.version that this broker can read and write.
-pub(crate) const METADATA_VERSION_RANGE: (i16, i16) = (7, 29);
-/// Levels of mirror.version.
-pub(crate) const MIRROR_VERSION_RANGE: (i16, i16) = (0, 1);
 
 /// The answer to an ApiVersions version nobody here knows: error 35 and the versions of ApiVersions, in the form of version 0.
 pub(crate) fn unsupported() -> ApiVersionsResponse {
@@ -30,10 +28,18 @@ pub(crate) fn unsupported() -> ApiVersionsResponse {
     }
 }
 
-pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ApiVersionsRequest) -> ApiVersionsResponse {
-    let names_ok = is_software_name(&request.client_software_name) && is_software_name(&request.client_software_version);
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: ApiVersionsRequest,
+) -> ApiVersionsResponse {
+    let names_ok = is_software_name(&request.client_software_name)
+        && is_software_name(&request.client_software_version);
     if call.version >= 3 && !names_ok {
-        return ApiVersionsResponse { error_code: ErrorCode::INVALID_REQUEST.0, ..ApiVersionsResponse::default() };
+        return ApiVersionsResponse {
+            error_code: ErrorCode::INVALID_REQUEST.0,
+            ..ApiVersionsResponse::default()
+        };
     }
     let mirror = node.mirror_enabled();
     let api_keys = ROUTES
@@ -50,13 +56,15 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ApiVersionsRe
         .collect();
     let image = node.image();
     // Before version 4 a feature cannot have the lowest level 0: such features are left out (KIP-1022).
-    let supported_features = [(METADATA_VERSION, METADATA_VERSION_RANGE), (MIRROR_VERSION, MIRROR_VERSION_RANGE)]
-        .into_iter()
-        .filter(|(name, (min, _))| (call.version >= 4 || *min > 0) && (*name != MIRROR_VERSION || mirror))
-        .map(|(name, (min_version, max_version))| SupportedFeatureKey {
-            name: Str::from(name),
-            min_version,
-            max_version,
+    let supported_features = supported_features()
+        .iter()
+        .filter(|feature| {
+            (call.version >= 4 || feature.min > 0) && (feature.name != MIRROR_VERSION || mirror)
+        })
+        .map(|feature| SupportedFeatureKey {
+            name: Str::from(feature.name),
+            min_version: feature.min,
+            max_version: feature.max,
             ..SupportedFeatureKey::default()
         })
         .collect();
@@ -66,8 +74,12 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ApiVersionsRe
         min_version_level: level,
         ..FinalizedFeatureKey::default()
     };
-    let mut finalized_features: Vec<_> =
-        image.features().iter().filter(|(name, _)| name.as_str() != MIRROR_VERSION).map(|(name, level)| finalized(name, *level)).collect();
+    let mut finalized_features: Vec<_> = image
+        .features()
+        .iter()
+        .filter(|(name, _)| name.as_str() != MIRROR_VERSION)
+        .map(|(name, level)| finalized(name, *level))
+        .collect();
     if mirror {
         finalized_features.push(finalized(MIRROR_VERSION, 1));
     }
@@ -84,5 +96,9 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ApiVersionsRe
 fn is_software_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let ends_ok = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    ends_ok(bytes.first()) && ends_ok(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+    ends_ok(bytes.first())
+        && ends_ok(bytes.last())
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
 }

@@ -17,10 +17,18 @@ const OMITTED: i32 = i32::MIN;
 
 /// Of the cluster.
 pub(crate) const fn cluster(asked: bool) -> i32 {
-    if asked { bits(&[5, 7, 8, 9, 10, 11, 12]) } else { OMITTED }
+    if asked {
+        bits(&[5, 7, 8, 9, 10, 11, 12])
+    } else {
+        OMITTED
+    }
 }
 
 /// Of a topic.
 pub(crate) const fn topic(asked: bool) -> i32 {
-    if asked { bits(&[3, 4, 5, 6, 7, 8, 10, 11]) } else { OMITTED }
+    if asked {
+        bits(&[3, 4, 5, 6, 7, 8, 10, 11])
+    } else {
+        OMITTED
+    }
 }

@@ -2,26 +2,46 @@
 
 use std::sync::Arc;
 
-use tarn_wire::messages::delete_records_response::{DeleteRecordsPartitionResult, DeleteRecordsTopicResult};
+use tarn_wire::messages::delete_records_response::{
+    DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
+};
 use tarn_wire::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
 use tarn_wire::{ErrorCode, Str};
 
 use crate::dispatch::Call;
 use crate::node::Node;
 
-pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: DeleteRecordsRequest,
+) -> DeleteRecordsResponse {
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in &topic.partitions {
-            partitions.push(delete(node, call, &topic.name, asked.partition_index, asked.offset).await);
+            partitions
+                .push(delete(node, call, &topic.name, asked.partition_index, asked.offset).await);
         }
-        topics.push(DeleteRecordsTopicResult { name: topic.name.clone(), partitions, ..DeleteRecordsTopicResult::default() });
+        topics.push(DeleteRecordsTopicResult {
+            name: topic.name.clone(),
+            partitions,
+            ..DeleteRecordsTopicResult::default()
+        });
     }
-    DeleteRecordsResponse { topics, ..DeleteRecordsResponse::default() }
+    DeleteRecordsResponse {
+        topics,
+        ..DeleteRecordsResponse::default()
+    }
 }
 
-async fn delete(node: &Arc<Node>, call: &Call, topic: &Str, index: i32, offset: i64) -> DeleteRecordsPartitionResult {
+async fn delete(
+    node: &Arc<Node>,
+    call: &Call,
+    topic: &Str,
+    index: i32,
+    offset: i64,
+) -> DeleteRecordsPartitionResult {
     let result = |low_watermark: i64, error: ErrorCode| DeleteRecordsPartitionResult {
         partition_index: index,
         low_watermark,

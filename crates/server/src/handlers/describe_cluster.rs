@@ -15,8 +15,16 @@ const BROKERS: i8 = 1;
 /// `endpoint_type` of controllers.
 const CONTROLLERS: i8 = 2;
 
-pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: DescribeClusterRequest) -> DescribeClusterResponse {
-    let here = if call.connection.controller { CONTROLLERS } else { BROKERS };
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: DescribeClusterRequest,
+) -> DescribeClusterResponse {
+    let here = if call.connection.controller {
+        CONTROLLERS
+    } else {
+        BROKERS
+    };
     if request.endpoint_type != here {
         let error = if matches!(request.endpoint_type, BROKERS | CONTROLLERS) {
             ErrorCode::MISMATCHED_ENDPOINT_TYPE
@@ -33,9 +41,19 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: DescribeClust
     }
     let image = node.image();
     let brokers = if here == CONTROLLERS {
-        let own = node.config.controller_listeners.first().map(|l| (Str::from(l.host.as_str()), i32::from(l.port)));
+        let own = node
+            .config
+            .controller_listeners
+            .first()
+            .map(|l| (Str::from(l.host.as_str()), i32::from(l.port)));
         own.into_iter()
-            .map(|(host, port)| DescribeClusterBroker { broker_id: node.id(), host, port, rack: None, ..DescribeClusterBroker::default() })
+            .map(|(host, port)| DescribeClusterBroker {
+                broker_id: node.id(),
+                host,
+                port,
+                rack: None,
+                ..DescribeClusterBroker::default()
+            })
             .collect()
     } else {
         image
@@ -61,7 +79,9 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: DescribeClust
         cluster_id: node.cluster_id.clone(),
         controller_id: node.id(),
         brokers,
-        cluster_authorized_operations: authorized::cluster(request.include_cluster_authorized_operations),
+        cluster_authorized_operations: authorized::cluster(
+            request.include_cluster_authorized_operations,
+        ),
         ..DescribeClusterResponse::default()
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tarn_metadata::config::{ConfigDef, topic as topic_keys};
 use tarn_metadata::{ConfigResource, Image, ResourceType};
 use tarn_wire::messages::describe_configs_request::DescribeConfigsResource;
-use tarn_wire::messages::describe_configs_response::{DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym};
+use tarn_wire::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
 use tarn_wire::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use tarn_wire::{ErrorCode, Str};
 
@@ -33,7 +35,11 @@ struct Layer {
     source: Source,
 }
 
-pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    _call: &Call,
+    request: DescribeConfigsRequest,
+) -> DescribeConfigsResponse {
     let image = node.image();
     let results = request
         .resources
@@ -43,9 +49,10 @@ pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: DescribeConf
                 ResourceType::TOPIC => topic(node, &image, &request, resource),
                 ResourceType::BROKER => broker(node, &image, &request, resource),
                 ResourceType::MIRROR => mirror(node, &image, &request, resource),
-                ResourceType(other) => {
-                    Err((ErrorCode::INVALID_REQUEST, format!("configurations of resource type {other} are not supported")))
-                }
+                ResourceType(other) => Err((
+                    ErrorCode::INVALID_REQUEST,
+                    format!("configurations of resource type {other} are not supported"),
+                )),
             };
             let (error_code, error_message, configs) = match described {
                 Ok(configs) => (ErrorCode::NONE, None, configs),
@@ -61,20 +68,34 @@ pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: DescribeConf
             }
         })
         .collect();
-    DescribeConfigsResponse { results, ..DescribeConfigsResponse::default() }
+    DescribeConfigsResponse {
+        results,
+        ..DescribeConfigsResponse::default()
+    }
 }
 
 type Described = Result<Vec<DescribeConfigsResourceResult>, (ErrorCode, String)>;
 
 /// Whether the request wants this key.
 fn is_asked(resource: &DescribeConfigsResource, name: &str) -> bool {
-    resource.configuration_keys.as_ref().is_none_or(|keys| keys.iter().any(|key| key.as_str() == name))
+    resource
+        .configuration_keys
+        .as_ref()
+        .is_none_or(|keys| keys.iter().any(|key| key.as_str() == name))
 }
 
 /// One entry from its layers, the strongest first; the last one is the default.
-fn entry(def: &ConfigDef, doc: String, layers: Vec<Layer>, read_only: bool, request: &DescribeConfigsRequest) -> DescribeConfigsResourceResult {
+fn entry(
+    def: &ConfigDef,
+    doc: String,
+    layers: Vec<Layer>,
+    read_only: bool,
+    request: &DescribeConfigsRequest,
+) -> DescribeConfigsResourceResult {
     let hide = |value: Option<Str>| if def.sensitive { None } else { value };
-    let (value, source) = layers.first().map_or((None, Source::Default), |first| (first.value.clone(), first.source));
+    let (value, source) = layers.first().map_or((None, Source::Default), |first| {
+        (first.value.clone(), first.source)
+    });
     let synonyms = if request.include_synonyms {
         let shown = layers.into_iter().filter(|layer| layer.value.is_some());
         shown
@@ -105,21 +126,49 @@ fn entry(def: &ConfigDef, doc: String, layers: Vec<Layer>, read_only: bool, requ
 fn broker_layers(node: &Node, image: &Image, name: &str) -> Vec<Layer> {
     let own = ConfigResource::new(ResourceType::BROKER, node.id().to_string());
     let all = ConfigResource::new(ResourceType::BROKER, "");
-    let layer = |value: Str, source| Layer { name: Str::from(name), value: Some(value), source };
+    let layer = |value: Str, source| Layer {
+        name: Str::from(name),
+        value: Some(value),
+        source,
+    };
     let mut layers = Vec::new();
-    layers.extend(image.config(&own, name).map(|value| layer(value.clone(), Source::DynamicBroker)));
-    layers.extend(image.config(&all, name).map(|value| layer(value.clone(), Source::DynamicDefaultBroker)));
-    layers.extend(node.config.set.get(name).map(|set| layer(Str::from(set.value.trim()), Source::StaticBroker)));
+    layers.extend(
+        image
+            .config(&own, name)
+            .map(|value| layer(value.clone(), Source::DynamicBroker)),
+    );
+    layers.extend(
+        image
+            .config(&all, name)
+            .map(|value| layer(value.clone(), Source::DynamicDefaultBroker)),
+    );
+    layers.extend(
+        node.config
+            .set
+            .get(name)
+            .map(|set| layer(Str::from(set.value.trim()), Source::StaticBroker)),
+    );
     layers
 }
 
-fn topic(node: &Node, image: &Image, request: &DescribeConfigsRequest, resource: &DescribeConfigsResource) -> Described {
+fn topic(
+    node: &Node,
+    image: &Image,
+    request: &DescribeConfigsRequest,
+    resource: &DescribeConfigsResource,
+) -> Described {
     let name = &resource.resource_name;
     if tarn_metadata::check_topic_name(name).is_err() {
-        return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, format!("`{name}` is not a topic name")));
+        return Err((
+            ErrorCode::INVALID_TOPIC_EXCEPTION,
+            format!("`{name}` is not a topic name"),
+        ));
     }
     if image.topic(name).is_none() {
-        return Err((ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, format!("topic {name} does not exist")));
+        return Err((
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            format!("topic {name} does not exist"),
+        ));
     }
     let set = image.topic_configs(name);
     let mut configs: Vec<_> = topic_keys::TOPIC_CONFIGS
@@ -128,16 +177,33 @@ fn topic(node: &Node, image: &Image, request: &DescribeConfigsRequest, resource:
         .map(|def| {
             let mut layers = Vec::new();
             if let Some(value) = set.and_then(|set| set.get(def.name)) {
-                layers.push(Layer { name: Str::from(def.name), value: Some(value.clone()), source: Source::Topic });
+                layers.push(Layer {
+                    name: Str::from(def.name),
+                    value: Some(value.clone()),
+                    source: Source::Topic,
+                });
             }
             for synonym in def.synonyms {
-                layers.extend(broker_layers(node, image, synonym.name).into_iter().map(|layer| Layer {
-                    value: layer.value.map(|value| Str::from(synonym.to_topic_value(&value))),
-                    ..layer
-                }));
+                layers.extend(
+                    broker_layers(node, image, synonym.name)
+                        .into_iter()
+                        .map(|layer| Layer {
+                            value: layer
+                                .value
+                                .map(|value| Str::from(synonym.to_topic_value(&value))),
+                            ..layer
+                        }),
+                );
             }
-            let default_name = def.synonyms.first().map_or(def.name, |synonym| synonym.name);
-            layers.push(Layer { name: Str::from(default_name), value: def.default.map(Str::from), source: Source::Default });
+            let default_name = def
+                .synonyms
+                .first()
+                .map_or(def.name, |synonym| synonym.name);
+            layers.push(Layer {
+                name: Str::from(default_name),
+                value: def.default.map(Str::from),
+                source: Source::Default,
+            });
             entry(def, def.doc.to_owned(), layers, false, request)
         })
         .collect();
@@ -146,31 +212,61 @@ fn topic(node: &Node, image: &Image, request: &DescribeConfigsRequest, resource:
 }
 
 /// The virtual key `mirror.name`: only for who asks for it by name.
-fn mirror_name(image: &Image, topic: &str, resource: &DescribeConfigsResource, request: &DescribeConfigsRequest) -> Option<DescribeConfigsResourceResult> {
+fn mirror_name(
+    image: &Image,
+    topic: &str,
+    resource: &DescribeConfigsResource,
+    request: &DescribeConfigsRequest,
+) -> Option<DescribeConfigsResourceResult> {
     const DEF: ConfigDef = ConfigDef::new(
         topic_keys::MIRROR_NAME,
         tarn_metadata::config::ConfigType::String,
         Some(""),
         "The mirror this topic belongs to; changed by the mirror commands only.",
     );
-    resource.configuration_keys.as_ref()?.iter().find(|key| key.as_str() == topic_keys::MIRROR_NAME)?;
-    let value = image.membership(topic).map_or_else(Str::default, |membership| membership.mirror.clone());
-    let source = if value.is_empty() { Source::Default } else { Source::Topic };
-    let layers = vec![Layer { name: Str::from(topic_keys::MIRROR_NAME), value: Some(value), source }];
+    resource
+        .configuration_keys
+        .as_ref()?
+        .iter()
+        .find(|key| key.as_str() == topic_keys::MIRROR_NAME)?;
+    let value = image
+        .membership(topic)
+        .map_or_else(Str::default, |membership| membership.mirror.clone());
+    let source = if value.is_empty() {
+        Source::Default
+    } else {
+        Source::Topic
+    };
+    let layers = vec![Layer {
+        name: Str::from(topic_keys::MIRROR_NAME),
+        value: Some(value),
+        source,
+    }];
     Some(entry(&DEF, DEF.doc.to_owned(), layers, true, request))
 }
 
-fn broker(node: &Node, image: &Image, request: &DescribeConfigsRequest, resource: &DescribeConfigsResource) -> Described {
+fn broker(
+    node: &Node,
+    image: &Image,
+    request: &DescribeConfigsRequest,
+    resource: &DescribeConfigsResource,
+) -> Described {
     let name = resource.resource_name.as_str();
     if name.is_empty() {
         return Ok(cluster_wide(image, request, resource));
     }
     if name.parse::<i32>().ok() != Some(node.id()) {
-        let text = format!("this is broker {}; ask broker {name} for its own configuration, or use the empty name for all", node.id());
+        let text = format!(
+            "this is broker {}; ask broker {name} for its own configuration, or use the empty name for all",
+            node.id()
+        );
         return Err((ErrorCode::INVALID_REQUEST, text));
     }
     let mut rows: Vec<&BrokerKey> = keys::all()
-        .filter(|key| is_asked(resource, key.def.name) && (!key.internal || node.config.set.contains_key(key.def.name)))
+        .filter(|key| {
+            is_asked(resource, key.def.name)
+                && (!key.internal || node.config.set.contains_key(key.def.name))
+        })
         .collect();
     rows.sort_by_key(|key| key.def.name);
     let described = rows.into_iter().map(|key| {
@@ -181,11 +277,22 @@ fn broker(node: &Node, image: &Image, request: &DescribeConfigsRequest, resource
         }
         // `node.id` and `broker.id` are two names of one number.
         if matches!(def.name, "node.id" | "broker.id") {
-            layers = vec![Layer { name: Str::from(def.name), value: Some(Str::from(node.id().to_string())), source: Source::StaticBroker }];
+            layers = vec![Layer {
+                name: Str::from(def.name),
+                value: Some(Str::from(node.id().to_string())),
+                source: Source::StaticBroker,
+            }];
         }
-        layers.push(Layer { name: Str::from(def.name), value: def.default.map(Str::from), source: Source::Default });
+        layers.push(Layer {
+            name: Str::from(def.name),
+            value: def.default.map(Str::from),
+            source: Source::Default,
+        });
         // A value under a weaker spelling is listed, but is not this key's own value.
-        let own = layers.iter().position(|layer| layer.name.as_str() == def.name).unwrap_or(0);
+        let own = layers
+            .iter()
+            .position(|layer| layer.name.as_str() == def.name)
+            .unwrap_or(0);
         layers[..=own].rotate_right(1);
         entry(def, key.doc(), layers, !def.dynamic, request)
     });
@@ -193,43 +300,86 @@ fn broker(node: &Node, image: &Image, request: &DescribeConfigsRequest, resource
 }
 
 /// The values that hold for all brokers, set at run time.
-fn cluster_wide(image: &Image, request: &DescribeConfigsRequest, resource: &DescribeConfigsResource) -> Vec<DescribeConfigsResourceResult> {
+fn cluster_wide(
+    image: &Image,
+    request: &DescribeConfigsRequest,
+    resource: &DescribeConfigsResource,
+) -> Vec<DescribeConfigsResourceResult> {
     let all = ConfigResource::new(ResourceType::BROKER, "");
     let set = image.configs(&all);
-    let rows = set.into_iter().flat_map(|set| set.iter()).filter(|(name, _)| is_asked(resource, name));
+    let rows = set
+        .into_iter()
+        .flat_map(|set| set.iter())
+        .filter(|(name, _)| is_asked(resource, name));
     rows.filter_map(|(name, value)| {
         let key = keys::find(name)?;
-        let layers = vec![Layer { name: name.clone(), value: Some(value.clone()), source: Source::DynamicDefaultBroker }];
+        let layers = vec![Layer {
+            name: name.clone(),
+            value: Some(value.clone()),
+            source: Source::DynamicDefaultBroker,
+        }];
         Some(entry(&key.def, key.doc(), layers, false, request))
     })
     .collect()
 }
 
-fn mirror(node: &Node, image: &Image, request: &DescribeConfigsRequest, resource: &DescribeConfigsResource) -> Described {
+fn mirror(
+    node: &Node,
+    image: &Image,
+    request: &DescribeConfigsRequest,
+    resource: &DescribeConfigsResource,
+) -> Described {
     let name = &resource.resource_name;
     if !node.mirror_enabled() {
-        return Err((ErrorCode::UNSUPPORTED_VERSION, "mirroring is switched off here (mirror.enable)".to_owned()));
+        return Err((
+            ErrorCode::UNSUPPORTED_VERSION,
+            "mirroring is switched off here (mirror.enable)".to_owned(),
+        ));
     }
     let Some(stored) = image.mirror(name) else {
-        return Err((ErrorCode::RESOURCE_NOT_FOUND, format!("mirror {name} does not exist")));
+        return Err((
+            ErrorCode::RESOURCE_NOT_FOUND,
+            format!("mirror {name} does not exist"),
+        ));
     };
     let show_secrets = node.config.flag("mirror.describe.configs.sensitive.values");
     let asked = |canonical: &str| {
-        resource.configuration_keys.as_ref().is_none_or(|keys| keys.iter().any(|key| tarn_mirror::config::canonical(key) == canonical))
+        resource.configuration_keys.as_ref().is_none_or(|keys| {
+            keys.iter()
+                .any(|key| tarn_mirror::config::canonical(key) == canonical)
+        })
     };
-    let rows = tarn_mirror::config::KEYS.iter().filter(|def| asked(def.name)).map(|def| {
-        let mut layers = Vec::new();
-        if let Some(value) = stored.get(def.name) {
-            layers.push(Layer { name: Str::from(def.name), value: Some(value.clone()), source: Source::DynamicBroker });
-        }
-        if let Some(set) = node.config.set.get(def.name) {
-            layers.push(Layer { name: Str::from(def.name), value: Some(Str::from(set.value.trim())), source: Source::StaticBroker });
-        }
-        layers.push(Layer { name: Str::from(def.name), value: def.default.map(Str::from), source: Source::Default });
-        let shown = ConfigDef { sensitive: def.sensitive && !show_secrets, ..*def };
-        let mut row = entry(&shown, def.doc.to_owned(), layers, false, request);
-        row.is_sensitive = def.sensitive;
-        row
-    });
+    let rows = tarn_mirror::config::KEYS
+        .iter()
+        .filter(|def| asked(def.name))
+        .map(|def| {
+            let mut layers = Vec::new();
+            if let Some(value) = stored.get(def.name) {
+                layers.push(Layer {
+                    name: Str::from(def.name),
+                    value: Some(value.clone()),
+                    source: Source::DynamicBroker,
+                });
+            }
+            if let Some(set) = node.config.set.get(def.name) {
+                layers.push(Layer {
+                    name: Str::from(def.name),
+                    value: Some(Str::from(set.value.trim())),
+                    source: Source::StaticBroker,
+                });
+            }
+            layers.push(Layer {
+                name: Str::from(def.name),
+                value: def.default.map(Str::from),
+                source: Source::Default,
+            });
+            let shown = ConfigDef {
+                sensitive: def.sensitive && !show_secrets,
+                ..*def
+            };
+            let mut row = entry(&shown, def.doc.to_owned(), layers, false, request);
+            row.is_sensitive = def.sensitive;
+            row
+        });
     Ok(rows.collect())
 }

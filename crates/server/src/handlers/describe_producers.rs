@@ -2,23 +2,40 @@
 
 use std::sync::Arc;
 
-use tarn_wire::messages::describe_producers_response::{PartitionResponse, ProducerState, TopicResponse};
+use tarn_wire::messages::describe_producers_response::{
+    PartitionResponse, ProducerState, TopicResponse,
+};
 use tarn_wire::messages::{DescribeProducersRequest, DescribeProducersResponse};
 use tarn_wire::{ErrorCode, Str};
 
 use crate::dispatch::Call;
 use crate::node::Node;
 
-pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: DescribeProducersRequest) -> DescribeProducersResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    _call: &Call,
+    request: DescribeProducersRequest,
+) -> DescribeProducersResponse {
     let topics = request
         .topics
         .iter()
         .map(|topic| {
-            let partitions = topic.partition_indexes.iter().map(|&index| describe(node, &topic.name, index)).collect();
-            TopicResponse { name: topic.name.clone(), partitions, ..TopicResponse::default() }
+            let partitions = topic
+                .partition_indexes
+                .iter()
+                .map(|&index| describe(node, &topic.name, index))
+                .collect();
+            TopicResponse {
+                name: topic.name.clone(),
+                partitions,
+                ..TopicResponse::default()
+            }
         })
         .collect();
-    DescribeProducersResponse { topics, ..DescribeProducersResponse::default() }
+    DescribeProducersResponse {
+        topics,
+        ..DescribeProducersResponse::default()
+    }
 }
 
 fn describe(node: &Node, topic: &Str, index: i32) -> PartitionResponse {
@@ -28,7 +45,11 @@ fn describe(node: &Node, topic: &Str, index: i32) -> PartitionResponse {
         error_message: None,
         ..PartitionResponse::default()
     };
-    match node.replicas.partition(topic, index).and_then(|partition| partition.producers()) {
+    match node
+        .replicas
+        .partition(topic, index)
+        .and_then(|partition| partition.producers())
+    {
         Ok(producers) => {
             response.active_producers = producers
                 .into_iter()

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tarn_replica::{FetchData, FetchParams, FetchRead, Isolation};
 use tarn_wire::messages::fetch_response::{
-    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
+    PartitionData,
 };
 use tarn_wire::messages::{FetchRequest, FetchResponse};
 use tarn_wire::{ErrorCode, Records, Str, Uuid};
@@ -31,7 +32,12 @@ struct Piece {
 pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: FetchRequest) -> FetchResponse {
     let plan = match begin(node, call, &request) {
         Ok(plan) => plan,
-        Err(error) => return FetchResponse { error_code: error.0, ..FetchResponse::default() },
+        Err(error) => {
+            return FetchResponse {
+                error_code: error.0,
+                ..FetchResponse::default()
+            };
+        }
     };
     let limit = i32::try_from(node.config.number("fetch.max.bytes")).unwrap_or(i32::MAX);
     let mut params = FetchParams {
@@ -64,7 +70,10 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: FetchRequest)
             Err(error) => {
                 // An error is told at once, whatever there is to wait for.
                 params.max_wait_ms = 0;
-                pieces.push(Some(Piece { key, data: failed(error.code()) }));
+                pieces.push(Some(Piece {
+                    key,
+                    data: failed(error.code()),
+                }));
             }
         }
     }
@@ -88,7 +97,13 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: FetchRequest)
 
 fn begin(node: &Node, call: &Call, request: &FetchRequest) -> Result<Plan, ErrorCode> {
     let by_id = call.version >= BY_ID_FROM;
-    let topic_key = |name: &Str, id: &Uuid| if by_id { TopicKey::Id(*id) } else { TopicKey::Name(name.detach()) };
+    let topic_key = |name: &Str, id: &Uuid| {
+        if by_id {
+            TopicKey::Id(*id)
+        } else {
+            TopicKey::Name(name.detach())
+        }
+    };
     let mut partitions = Vec::new();
     for topic in &request.topics {
         let key = topic_key(&topic.topic, &topic.topic_id);
@@ -110,7 +125,11 @@ fn begin(node: &Node, call: &Call, request: &FetchRequest) -> Result<Plan, Error
     let in_session = call.version >= SESSIONS_FROM;
     let asked = Asked {
         session_id: if in_session { request.session_id } else { 0 },
-        session_epoch: if in_session { request.session_epoch } else { SESSIONLESS_EPOCH },
+        session_epoch: if in_session {
+            request.session_epoch
+        } else {
+            SESSIONLESS_EPOCH
+        },
         by_id,
         partitions,
         forgotten,
@@ -126,7 +145,10 @@ fn begin(node: &Node, call: &Call, request: &FetchRequest) -> Result<Plan, Error
 fn keep_news(node: &Node, session_id: i32, incremental: bool, pieces: &mut Vec<Piece>) {
     let mut sessions = node.sessions.lock();
     pieces.retain(|piece| {
-        let told = Told { high_watermark: piece.data.high_watermark, log_start_offset: piece.data.log_start_offset };
+        let told = Told {
+            high_watermark: piece.data.high_watermark,
+            log_start_offset: piece.data.log_start_offset,
+        };
         let urgent = !piece.data.error.is_none() || piece.data.diverging_epoch.is_some();
         let news = sessions.tell(session_id, &piece.key, told, urgent, !piece.data.is_empty());
         news || !incremental
@@ -134,15 +156,28 @@ fn keep_news(node: &Node, session_id: i32, incremental: bool, pieces: &mut Vec<P
 }
 
 fn failed(error: ErrorCode) -> FetchData {
-    FetchData { error, high_watermark: -1, last_stable_offset: -1, log_start_offset: -1, ..FetchData::default() }
+    FetchData {
+        error,
+        high_watermark: -1,
+        last_stable_offset: -1,
+        log_start_offset: -1,
+        ..FetchData::default()
+    }
 }
 
 fn respond(node: &Node, call: &Call, session_id: i32, pieces: Vec<Piece>) -> FetchResponse {
     let mut responses: Vec<FetchableTopicResponse> = Vec::new();
     let mut last: Option<TopicKey> = None;
     let mut leaders: Vec<i32> = Vec::new();
-    for Piece { key: (topic, index), data } in pieces {
-        if let Some((leader, _)) = data.current_leader.filter(|(leader, _)| *leader >= 0 && !leaders.contains(leader)) {
+    for Piece {
+        key: (topic, index),
+        data,
+    } in pieces
+    {
+        if let Some((leader, _)) = data
+            .current_leader
+            .filter(|(leader, _)| *leader >= 0 && !leaders.contains(leader))
+        {
             leaders.push(leader);
         }
         if last.as_ref() != Some(&topic) {
@@ -150,7 +185,11 @@ fn respond(node: &Node, call: &Call, session_id: i32, pieces: Vec<Piece>) -> Fet
                 TopicKey::Name(name) => (name.clone(), Uuid::ZERO),
                 TopicKey::Id(id) => (Str::default(), *id),
             };
-            responses.push(FetchableTopicResponse { topic: name, topic_id, ..FetchableTopicResponse::default() });
+            responses.push(FetchableTopicResponse {
+                topic: name,
+                topic_id,
+                ..FetchableTopicResponse::default()
+            });
             last = Some(topic);
         }
         if let Some(response) = responses.last_mut() {
@@ -160,10 +199,24 @@ fn respond(node: &Node, call: &Call, session_id: i32, pieces: Vec<Piece>) -> Fet
     let image = node.image();
     let endpoint = |id: i32| {
         let (host, port) = node.endpoint(&image, id, &call.connection.listener)?;
-        Some(NodeEndpoint { node_id: id, host, port, ..NodeEndpoint::default() })
+        Some(NodeEndpoint {
+            node_id: id,
+            host,
+            port,
+            ..NodeEndpoint::default()
+        })
     };
-    let node_endpoints = if call.version >= ENDPOINTS_FROM { leaders.into_iter().filter_map(endpoint).collect() } else { Vec::new() };
-    FetchResponse { session_id, responses, node_endpoints, ..FetchResponse::default() }
+    let node_endpoints = if call.version >= ENDPOINTS_FROM {
+        leaders.into_iter().filter_map(endpoint).collect()
+    } else {
+        Vec::new()
+    };
+    FetchResponse {
+        session_id,
+        responses,
+        node_endpoints,
+        ..FetchResponse::default()
+    }
 }
 
 fn partition_data(index: i32, data: FetchData) -> PartitionData {
@@ -182,14 +235,26 @@ fn partition_data(index: i32, data: FetchData) -> PartitionData {
             wire.collect()
         }),
         preferred_read_replica: -1,
-        records: Some(if data.error.is_none() { data.records } else { Records::EMPTY }),
+        records: Some(if data.error.is_none() {
+            data.records
+        } else {
+            Records::EMPTY
+        }),
         ..PartitionData::default()
     };
     if let Some(end) = data.diverging_epoch {
-        out.diverging_epoch = EpochEndOffset { epoch: end.epoch, end_offset: end.end_offset, ..EpochEndOffset::default() };
+        out.diverging_epoch = EpochEndOffset {
+            epoch: end.epoch,
+            end_offset: end.end_offset,
+            ..EpochEndOffset::default()
+        };
     }
     if let Some((leader_id, leader_epoch)) = data.current_leader {
-        out.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch, ..LeaderIdAndEpoch::default() };
+        out.current_leader = LeaderIdAndEpoch {
+            leader_id,
+            leader_epoch,
+            ..LeaderIdAndEpoch::default()
+        };
     }
     out
 }

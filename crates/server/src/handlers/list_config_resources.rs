@@ -21,14 +21,25 @@ const KINDS: [ResourceType; 6] = [
     ResourceType::MIRROR,
 ];
 
-pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: ListConfigResourcesRequest,
+) -> ListConfigResourcesResponse {
     let asked: Vec<ResourceType> = if call.version == 0 {
         vec![ResourceType::CLIENT_METRICS]
     } else if request.resource_types.is_empty() {
         // The foreign kind is listed for who asks for it: a stock client does not know number 64.
-        KINDS.into_iter().filter(|kind| *kind != ResourceType::MIRROR).collect()
+        KINDS
+            .into_iter()
+            .filter(|kind| *kind != ResourceType::MIRROR)
+            .collect()
     } else {
-        request.resource_types.iter().map(|kind| ResourceType(*kind)).collect()
+        request
+            .resource_types
+            .iter()
+            .map(|kind| ResourceType(*kind))
+            .collect()
     };
     if asked.iter().any(|kind| !KINDS.contains(kind)) {
         return ListConfigResourcesResponse {
@@ -40,11 +51,20 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ListConfigRes
     let mut config_resources = Vec::new();
     for kind in asked {
         let names: BTreeSet<Str> = match kind {
-            ResourceType::TOPIC => image.topics().iter().map(|topic| topic.name.clone()).collect(),
-            ResourceType::BROKER | ResourceType::BROKER_LOGGER => {
-                image.brokers().keys().map(|id| Str::from(id.to_string())).collect()
-            }
-            kind => image.configured(kind).map(|(name, _)| name.clone()).collect(),
+            ResourceType::TOPIC => image
+                .topics()
+                .iter()
+                .map(|topic| topic.name.clone())
+                .collect(),
+            ResourceType::BROKER | ResourceType::BROKER_LOGGER => image
+                .brokers()
+                .keys()
+                .map(|id| Str::from(id.to_string()))
+                .collect(),
+            kind => image
+                .configured(kind)
+                .map(|(name, _)| name.clone())
+                .collect(),
         };
         config_resources.extend(names.into_iter().map(|resource_name| ConfigResource {
             resource_name,
@@ -52,5 +72,8 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ListConfigRes
             ..ConfigResource::default()
         }));
     }
-    ListConfigResourcesResponse { config_resources, ..ListConfigResourcesResponse::default() }
+    ListConfigResourcesResponse {
+        config_resources,
+        ..ListConfigResourcesResponse::default()
+    }
 }

@@ -3,18 +3,24 @@
 use std::sync::Arc;
 
 use tarn_replica::{
-    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, Isolation, LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP, MAX_TIMESTAMP,
+    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, Isolation,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP,
 };
 use tarn_wire::messages::list_offsets_request::ListOffsetsPartition;
-use tarn_wire::messages::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
+use tarn_wire::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
 use tarn_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
 use tarn_wire::{ErrorCode, Str};
 
 use crate::dispatch::Call;
 use crate::node::Node;
 
-pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ListOffsetsRequest) -> ListOffsetsResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    call: &Call,
+    request: ListOffsetsRequest,
+) -> ListOffsetsResponse {
     let isolation = Isolation::from_wire(request.isolation_level);
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
@@ -22,9 +28,16 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: ListOffsetsRe
         for asked in &topic.partitions {
             partitions.push(list(node, call, &topic.name, asked, isolation));
         }
-        topics.push(ListOffsetsTopicResponse { name: topic.name.clone(), partitions, ..ListOffsetsTopicResponse::default() });
+        topics.push(ListOffsetsTopicResponse {
+            name: topic.name.clone(),
+            partitions,
+            ..ListOffsetsTopicResponse::default()
+        });
     }
-    ListOffsetsResponse { topics, ..ListOffsetsResponse::default() }
+    ListOffsetsResponse {
+        topics,
+        ..ListOffsetsResponse::default()
+    }
 }
 
 /// First version in which a special timestamp may be asked for; `None` = not a special timestamp at all.
@@ -40,7 +53,13 @@ fn first_version(timestamp: i64) -> Option<i16> {
     }
 }
 
-fn list(node: &Node, call: &Call, topic: &Str, asked: &ListOffsetsPartition, isolation: Isolation) -> ListOffsetsPartitionResponse {
+fn list(
+    node: &Node,
+    call: &Call,
+    topic: &Str,
+    asked: &ListOffsetsPartition,
+    isolation: Isolation,
+) -> ListOffsetsPartitionResponse {
     let mut response = ListOffsetsPartitionResponse {
         partition_index: asked.partition_index,
         timestamp: -1,
@@ -55,7 +74,9 @@ fn list(node: &Node, call: &Call, topic: &Str, asked: &ListOffsetsPartition, iso
     let listed = node
         .replicas
         .partition(topic, asked.partition_index)
-        .and_then(|partition| partition.list_offset(asked.timestamp, isolation, asked.current_leader_epoch));
+        .and_then(|partition| {
+            partition.list_offset(asked.timestamp, isolation, asked.current_leader_epoch)
+        });
     match listed {
         Ok(found) => {
             response.timestamp = found.timestamp;

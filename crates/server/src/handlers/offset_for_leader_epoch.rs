@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 
-use tarn_wire::messages::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
+use tarn_wire::messages::offset_for_leader_epoch_response::{
+    EpochEndOffset, OffsetForLeaderTopicResult,
+};
 use tarn_wire::messages::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 
 use crate::dispatch::Call;
 use crate::node::Node;
 
-pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse {
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    _call: &Call,
+    request: OffsetForLeaderEpochRequest,
+) -> OffsetForLeaderEpochResponse {
     let topics = request
         .topics
         .iter()
@@ -20,7 +26,12 @@ pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: OffsetForLea
                     let found = node
                         .replicas
                         .partition(&topic.topic, asked.partition)
-                        .and_then(|p| p.offset_for_leader_epoch(asked.leader_epoch, asked.current_leader_epoch));
+                        .and_then(|p| {
+                            p.offset_for_leader_epoch(
+                                asked.leader_epoch,
+                                asked.current_leader_epoch,
+                            )
+                        });
                     let mut result = EpochEndOffset {
                         partition: asked.partition,
                         leader_epoch: -1,
@@ -28,15 +39,24 @@ pub(crate) async fn handle(node: &Arc<Node>, _call: &Call, request: OffsetForLea
                         ..EpochEndOffset::default()
                     };
                     match found {
-                        Ok(Some(end)) => (result.leader_epoch, result.end_offset) = (end.epoch, end.end_offset),
+                        Ok(Some(end)) => {
+                            (result.leader_epoch, result.end_offset) = (end.epoch, end.end_offset)
+                        }
                         Ok(None) => {}
                         Err(error) => result.error_code = error.code().0,
                     }
                     result
                 })
                 .collect();
-            OffsetForLeaderTopicResult { topic: topic.topic.clone(), partitions, ..OffsetForLeaderTopicResult::default() }
+            OffsetForLeaderTopicResult {
+                topic: topic.topic.clone(),
+                partitions,
+                ..OffsetForLeaderTopicResult::default()
+            }
         })
         .collect();
-    OffsetForLeaderEpochResponse { topics, ..OffsetForLeaderEpochResponse::default() }
+    OffsetForLeaderEpochResponse {
+        topics,
+        ..OffsetForLeaderEpochResponse::default()
+    }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tarn_records::{BatchHeader, Compression};
 use tarn_replica::{AppendSource, Partition, ReplicaError};
-use tarn_wire::messages::produce_response::{LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse};
+use tarn_wire::messages::produce_response::{
+    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse,
+};
 use tarn_wire::messages::{ProduceRequest, ProduceResponse};
 use tarn_wire::{ErrorCode, Records, Str, Uuid};
 
@@ -41,7 +43,10 @@ struct Outcome {
 
 pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<Answer, Refusal> {
     let request: ProduceRequest = call.decode(body.clone())?;
-    let (acks, timeout) = (request.acks, Duration::from_millis(request.timeout_ms.max(0) as u64));
+    let (acks, timeout) = (
+        request.acks,
+        Duration::from_millis(request.timeout_ms.max(0) as u64),
+    );
     let by_id = call.version >= BY_ID_FROM;
     let transactional = request.transactional_id.is_some();
     let (topics, parts) = plan(&node, &request, by_id, &body);
@@ -53,26 +58,49 @@ pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<A
     };
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(parts.len());
     for part in parts {
-        outcomes.push(append(&node, &call, acks, transactional, &topics, part, &mut frame));
+        outcomes.push(append(
+            &node,
+            &call,
+            acks,
+            transactional,
+            &topics,
+            part,
+            &mut frame,
+        ));
     }
     drop(frame);
     if acks == 0 {
-        let failed = outcomes.iter().any(|outcome| outcome.response.error_code != 0);
+        let failed = outcomes
+            .iter()
+            .any(|outcome| outcome.response.error_code != 0);
         // The client asked for no answer; closing is the only way to tell it that something was refused.
-        return if failed { Err(Refusal::Close("a produce request with acks=0 was refused")) } else { Ok(Answer::Nothing) };
+        return if failed {
+            Err(Refusal::Close("a produce request with acks=0 was refused"))
+        } else {
+            Ok(Answer::Nothing)
+        };
     }
     if outcomes.iter().all(|outcome| outcome.wait.is_none()) {
-        return call.encode(&response(&node, &call, topics, outcomes)).map(Answer::Ready);
+        return call
+            .encode(&response(&node, &call, topics, outcomes))
+            .map(Answer::Ready);
     }
     Ok(Answer::Later(Box::pin(async move {
         wait(acks, timeout, &mut outcomes).await;
         let response = response(&node, &call, topics, outcomes);
-        call.encode(&response).map(Some).map_err(|_| "the answer of a produce request could not be encoded")
+        call.encode(&response)
+            .map(Some)
+            .map_err(|_| "the answer of a produce request could not be encoded")
     })))
 }
 
 /// Resolves partitions and notes where in the frame each batch stands.
-fn plan(node: &Node, request: &ProduceRequest, by_id: bool, body: &Bytes) -> (Vec<(Str, Uuid)>, Vec<Part>) {
+fn plan(
+    node: &Node,
+    request: &ProduceRequest,
+    by_id: bool,
+    body: &Bytes,
+) -> (Vec<(Str, Uuid)>, Vec<Part>) {
     let mut topics = Vec::with_capacity(request.topic_data.len());
     let mut parts = Vec::new();
     for data in &request.topic_data {
@@ -80,12 +108,22 @@ fn plan(node: &Node, request: &ProduceRequest, by_id: bool, body: &Bytes) -> (Ve
         topics.push((data.name.detach(), data.topic_id));
         for partition in &data.partition_data {
             let target = if by_id {
-                node.replicas.partition_by_id(&data.topic_id, partition.index)
+                node.replicas
+                    .partition_by_id(&data.topic_id, partition.index)
             } else {
                 node.replicas.partition(&data.name, partition.index)
             };
-            let range = partition.records.as_ref().and_then(Records::as_bytes).and_then(|records| place_in(body, records));
-            parts.push(Part { topic, index: partition.index, target, range });
+            let range = partition
+                .records
+                .as_ref()
+                .and_then(Records::as_bytes)
+                .and_then(|records| place_in(body, records));
+            parts.push(Part {
+                topic,
+                index: partition.index,
+                target,
+                range,
+            });
         }
     }
     (topics, parts)
@@ -98,37 +136,72 @@ fn place_in(whole: &Bytes, part: &Bytes) -> Option<Range<usize>> {
     (!part.is_empty() && end <= whole.len()).then_some(start..end)
 }
 
-fn append(node: &Node, call: &Call, acks: i16, transactional: bool, topics: &[(Str, Uuid)], part: Part, frame: &mut BytesMut) -> Outcome {
+fn append(
+    node: &Node,
+    call: &Call,
+    acks: i16,
+    transactional: bool,
+    topics: &[(Str, Uuid)],
+    part: Part,
+    frame: &mut BytesMut,
+) -> Outcome {
     let topic = part.topic;
     let refuse = |code: ErrorCode, message: String, leader: Option<(i32, i32)>| Outcome {
         topic,
-        response: refused(part.index, code, message, leader.filter(|_| call.version >= LEADER_HINT_FROM)),
+        response: refused(
+            part.index,
+            code,
+            message,
+            leader.filter(|_| call.version >= LEADER_HINT_FROM),
+        ),
         wait: None,
     };
     if !(-1..=1).contains(&acks) {
-        return refuse(ErrorCode::INVALID_REQUIRED_ACKS, format!("acks must be -1, 0 or 1, not {acks}"), None);
+        return refuse(
+            ErrorCode::INVALID_REQUIRED_ACKS,
+            format!("acks must be -1, 0 or 1, not {acks}"),
+            None,
+        );
     }
     let partition = match &part.target {
         Ok(partition) => partition.clone(),
         Err(error) => {
-            let leader = node.image().partition(&topics[topic].0, part.index).map(|p| (p.leader, p.leader_epoch));
-            return refuse(error.code(), error.to_string(), leader.filter(|_| error.code() == ErrorCode::NOT_LEADER_OR_FOLLOWER));
+            let leader = node
+                .image()
+                .partition(&topics[topic].0, part.index)
+                .map(|p| (p.leader, p.leader_epoch));
+            return refuse(
+                error.code(),
+                error.to_string(),
+                leader.filter(|_| error.code() == ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            );
         }
     };
-    let Some(batches) = part.range.as_ref().and_then(|range| frame.get_mut(range.clone())) else {
-        return refuse(ErrorCode::INVALID_RECORD, "a produce request needs exactly one record batch a partition".to_owned(), None);
+    let Some(batches) = part
+        .range
+        .as_ref()
+        .and_then(|range| frame.get_mut(range.clone()))
+    else {
+        return refuse(
+            ErrorCode::INVALID_RECORD,
+            "a produce request needs exactly one record batch a partition".to_owned(),
+            None,
+        );
     };
     if let Err((code, text)) = check(call, transactional, &partition, batches) {
         return refuse(code, text, None);
     }
     let appended = match acks {
-        -1 => partition.check_in_sync().and_then(|()| partition.append(batches, AppendSource::Client, now_ms())),
+        -1 => partition
+            .check_in_sync()
+            .and_then(|()| partition.append(batches, AppendSource::Client, now_ms())),
         _ => partition.append(batches, AppendSource::Client, now_ms()),
     };
     match appended {
         Err(error) => {
             let code = node.code(&error, &call.connection);
-            let leader = (code == ErrorCode::NOT_LEADER_OR_FOLLOWER).then(|| (partition.leader(), partition.leader_epoch()));
+            let leader = (code == ErrorCode::NOT_LEADER_OR_FOLLOWER)
+                .then(|| (partition.leader(), partition.leader_epoch()));
             refuse(code, error.to_string(), leader)
         }
         Ok(info) => Outcome {
@@ -148,25 +221,44 @@ fn append(node: &Node, call: &Call, acks: i16, transactional: bool, topics: &[(S
 }
 
 /// Rules that need more than the log: internal topics, transactions, codecs by version. The mirror guard speaks first: it is the truer reason.
-fn check(call: &Call, transactional: bool, partition: &Partition, batches: &[u8]) -> Result<(), (ErrorCode, String)> {
+fn check(
+    call: &Call,
+    transactional: bool,
+    partition: &Partition,
+    batches: &[u8],
+) -> Result<(), (ErrorCode, String)> {
     if tarn_replica::is_internal_topic(partition.topic()) {
-        return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, format!("{} is the broker's own topic", partition.topic())));
+        return Err((
+            ErrorCode::INVALID_TOPIC_EXCEPTION,
+            format!("{} is the broker's own topic", partition.topic()),
+        ));
     }
     let Ok(header) = BatchHeader::parse(batches) else {
         // The log names what is wrong with it.
         return Ok(());
     };
     if call.version < ZSTD_FROM && matches!(header.compression(), Ok(Compression::Zstd)) {
-        return Err((ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, format!("zstd needs Produce version {ZSTD_FROM} or above")));
+        return Err((
+            ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
+            format!("zstd needs Produce version {ZSTD_FROM} or above"),
+        ));
     }
     let of_transaction = transactional || header.is_transactional();
     if of_transaction && partition.check_writable().is_ok() {
-        return Err((ErrorCode::INVALID_TXN_STATE, "transactions are not supported by this broker yet".to_owned()));
+        return Err((
+            ErrorCode::INVALID_TXN_STATE,
+            "transactions are not supported by this broker yet".to_owned(),
+        ));
     }
     Ok(())
 }
 
-fn refused(index: i32, code: ErrorCode, message: String, leader: Option<(i32, i32)>) -> PartitionProduceResponse {
+fn refused(
+    index: i32,
+    code: ErrorCode,
+    message: String,
+    leader: Option<(i32, i32)>,
+) -> PartitionProduceResponse {
     let mut response = PartitionProduceResponse {
         index,
         error_code: code.0,
@@ -175,7 +267,11 @@ fn refused(index: i32, code: ErrorCode, message: String, leader: Option<(i32, i3
         ..PartitionProduceResponse::default()
     };
     if let Some((leader_id, leader_epoch)) = leader {
-        response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch, ..LeaderIdAndEpoch::default() };
+        response.current_leader = LeaderIdAndEpoch {
+            leader_id,
+            leader_epoch,
+            ..LeaderIdAndEpoch::default()
+        };
     }
     response
 }
@@ -184,20 +280,35 @@ fn refused(index: i32, code: ErrorCode, message: String, leader: Option<(i32, i3
 async fn wait(acks: i16, timeout: Duration, outcomes: &mut [Outcome]) {
     let deadline = tokio::time::Instant::now() + timeout;
     for outcome in outcomes {
-        let Some((partition, offset)) = outcome.wait.take() else { continue };
-        let error = match tokio::time::timeout_at(deadline, partition.wait_committed(offset, acks)).await {
-            Ok(Ok(())) => continue,
-            Ok(Err(error)) => (error.code(), error.to_string()),
-            Err(_) => (ErrorCode::REQUEST_TIMED_OUT, "the records are stored but were not acknowledged in time".to_owned()),
+        let Some((partition, offset)) = outcome.wait.take() else {
+            continue;
         };
+        let error =
+            match tokio::time::timeout_at(deadline, partition.wait_committed(offset, acks)).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => (error.code(), error.to_string()),
+                Err(_) => (
+                    ErrorCode::REQUEST_TIMED_OUT,
+                    "the records are stored but were not acknowledged in time".to_owned(),
+                ),
+            };
         outcome.response = refused(outcome.response.index, error.0, error.1, None);
     }
 }
 
-fn response(node: &Node, call: &Call, topics: Vec<(Str, Uuid)>, outcomes: Vec<Outcome>) -> ProduceResponse {
+fn response(
+    node: &Node,
+    call: &Call,
+    topics: Vec<(Str, Uuid)>,
+    outcomes: Vec<Outcome>,
+) -> ProduceResponse {
     let mut responses: Vec<TopicProduceResponse> = topics
         .into_iter()
-        .map(|(name, topic_id)| TopicProduceResponse { name, topic_id, ..TopicProduceResponse::default() })
+        .map(|(name, topic_id)| TopicProduceResponse {
+            name,
+            topic_id,
+            ..TopicProduceResponse::default()
+        })
         .collect();
     let mut leaders: Vec<i32> = Vec::new();
     for outcome in outcomes {
@@ -205,13 +316,24 @@ fn response(node: &Node, call: &Call, topics: Vec<(Str, Uuid)>, outcomes: Vec<Ou
         if leader >= 0 && !leaders.contains(&leader) {
             leaders.push(leader);
         }
-        responses[outcome.topic].partition_responses.push(outcome.response);
+        responses[outcome.topic]
+            .partition_responses
+            .push(outcome.response);
     }
     let image = node.image();
     let endpoint = |id: i32| {
         let (host, port) = node.endpoint(&image, id, &call.connection.listener)?;
-        Some(NodeEndpoint { node_id: id, host, port, ..NodeEndpoint::default() })
+        Some(NodeEndpoint {
+            node_id: id,
+            host,
+            port,
+            ..NodeEndpoint::default()
+        })
     };
     let node_endpoints = leaders.into_iter().filter_map(endpoint).collect();
-    ProduceResponse { responses, node_endpoints, ..ProduceResponse::default() }
+    ProduceResponse {
+        responses,
+        node_endpoints,
+        ..ProduceResponse::default()
+    }
 }

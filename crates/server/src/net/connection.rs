@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_mirror::dialect::WireDialect;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,8 @@ pub(crate) struct ConnectionSettings {
     pub(crate) listener: Arc<str>,
     /// Whether it is a controller listener.
     pub(crate) controller: bool,
+    /// `mirror.wire.dialect`.
+    pub(crate) dialect: WireDialect,
     pub(crate) limits: ReadLimits,
     pub(crate) budget: ByteBudget,
     /// `socket.send.buffer.bytes` and `socket.receive.buffer.bytes`, when they were set by hand.
@@ -53,7 +56,12 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     configure(&stream, &settings);
-    let info = Arc::new(ConnectionInfo::new(peer, settings.listener.clone(), settings.controller));
+    let info = Arc::new(ConnectionInfo::new(
+        peer,
+        settings.listener.clone(),
+        settings.controller,
+        settings.dialect,
+    ));
     let (mut read_half, write_half) = stream.split();
     let (sender, mut receiver) = mpsc::channel::<Outstanding>(ANSWERS_OUTSTANDING_MAX);
     let reading = async {
@@ -117,7 +125,11 @@ async fn read_requests(
     sender: &mpsc::Sender<Outstanding>,
 ) -> String {
     loop {
-        let frame = match read_frame(read_half, &settings.limits, &settings.budget).await {
+        let read = tokio::select! {
+            () = node.stop.cancelled() => return "the server stops".to_owned(),
+            read = read_frame(read_half, &settings.limits, &settings.budget) => read,
+        };
+        let frame = match read {
             Ok(frame) => frame,
             Err(ReadEnd::Closed) => return ReadEnd::Closed.to_string(),
             Err(end) => {
@@ -132,7 +144,14 @@ async fn read_requests(
                 return refusal.to_string();
             }
         };
-        if sender.send(Outstanding { answer, _permit: frame.permit }).await.is_err() {
+        if sender
+            .send(Outstanding {
+                answer,
+                _permit: frame.permit,
+            })
+            .await
+            .is_err()
+        {
             return "the answers could not be written".to_owned();
         }
     }

@@ -1,0 +1,454 @@
+//! The event loop: one thread in which every decision is made, written and published.
+//!
+//! Decisions that queued up while the disk was busy share one sync (group commit); each still is its own batch, so a crash keeps whole decisions only.
+//! The quorum core decides what is committed; this file carries out what it asks for.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tarn_metadata::{Delta, Image, METADATA_VERSION, Record, Replay};
+use tarn_raft::{Action, Core, Election, Event, NodeId, Status};
+use tarn_wire::messages::{
+    AbortTransactionRecord, FeatureLevelRecord, LeaderChangeMessage, leader_change_message::Voter,
+};
+use tarn_wire::{Str, Uuid};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+use crate::controller::Shared;
+use crate::journal::{self, Journal};
+use crate::plan::METADATA_VERSION_LEVEL;
+use crate::quorum_state::QuorumStateFile;
+use crate::snapshot::{self, control_value};
+use crate::{ControllerError, Ctx, Rules, Settings};
+
+/// Decisions that share one sync at most.
+const GROUP_DECISIONS_MAX: usize = 1_024;
+/// Bytes that share one sync at most.
+const GROUP_BYTES_MAX: usize = 32 << 20;
+/// Records one decision may write.
+const DECISION_RECORDS_MAX: usize = 1_000_000;
+/// Snapshots kept: the newest, and the one before it should the newest turn out unreadable.
+const SNAPSHOTS_KEPT: usize = 2;
+
+/// One queued decision, whatever its types.
+pub(crate) trait Decision: Send {
+    /// Its name, for the log.
+    fn name(&self) -> &'static str;
+    /// Decides; keeps the answer until [`Decision::finish`]. A refusal writes nothing.
+    fn decide(&mut self, image: &Image, ctx: &mut Ctx) -> Vec<Record>;
+    /// Answers the caller: with what was decided, or with why that did not become true.
+    fn finish(self: Box<Self>, committed: Result<(), ControllerError>);
+}
+
+/// What the loop is asked to do.
+pub(crate) enum Command {
+    /// Decide.
+    Decide(Box<dyn Decision>),
+    /// Say how the quorum is.
+    Describe(oneshot::Sender<Status>),
+    /// Take a snapshot now.
+    Snapshot(oneshot::Sender<Result<(), ControllerError>>),
+    /// Stop cleanly.
+    ShutDown(oneshot::Sender<Result<(), ControllerError>>),
+}
+
+/// The loop's own state.
+pub(crate) struct EventLoop {
+    settings: Settings,
+    rules: Arc<Rules>,
+    shared: Arc<Shared>,
+    journal: Journal,
+    quorum_state: QuorumStateFile,
+    core: Core,
+    /// The image with every decision made so far; equals the published one between groups.
+    image: Image,
+    bytes_since_snapshot: u64,
+    records_since_snapshot: u64,
+}
+
+/// Decisions of one group, on their way to disk.
+#[derive(Default)]
+struct Group {
+    bytes: Vec<u8>,
+    count: i64,
+    accepted: Vec<(Vec<Record>, i64)>,
+    delta: Delta,
+    waiting: Vec<Box<dyn Decision>>,
+}
+
+impl EventLoop {
+    /// Opens what is on disk, takes leadership, replays, and writes the first records of a new cluster.
+    pub(crate) fn open(settings: Settings, shared: Arc<Shared>) -> Result<Self, ControllerError> {
+        let now = now_ms();
+        let journal = Journal::open(&settings, now)?;
+        let quorum_state = QuorumStateFile::new(journal.dir());
+        if settings.voters != [settings.node_id] {
+            let reason = format!(
+                "controller.quorum.voters must name node {} alone: quorums of several are not served yet",
+                settings.node_id
+            );
+            return Err(journal.bad(reason));
+        }
+        let base = snapshot::load_newest(journal.dir())?;
+        if let Some((end, _)) = &base {
+            if journal.end_offset() < end.offset {
+                warn!(
+                    log_end = journal.end_offset(),
+                    snapshot_end = end.offset,
+                    "the metadata log ends before its snapshot does, starting it there"
+                );
+                journal.start_at(*end)?;
+            }
+        }
+        let replay_from = base.as_ref().map_or(0, |(end, _)| end.offset);
+        if journal.start_offset() > replay_from {
+            let reason = format!(
+                "the log starts at offset {}, but no usable snapshot reaches it: restore the .checkpoint file",
+                journal.start_offset()
+            );
+            return Err(journal.bad(reason));
+        }
+        let me = NodeId(settings.node_id);
+        let quorum =
+            tarn_raft::Settings::new(me, settings.voters.iter().copied().map(NodeId).collect());
+        let stored = stored_election(&quorum_state)?;
+        let core = Core::new(
+            quorum,
+            stored,
+            journal.history(),
+            base.as_ref().map(|(end, _)| end.offset),
+        )?;
+        let rules = Arc::new(settings.rules.clone());
+        let image = base.map(|(_, image)| image).unwrap_or_default();
+        let mut this = Self {
+            settings,
+            rules,
+            shared,
+            journal,
+            quorum_state,
+            core,
+            image,
+            bytes_since_snapshot: 0,
+            records_since_snapshot: 0,
+        };
+        this.step(Event::Start)?;
+        this.catch_up(replay_from)?;
+        Ok(this)
+    }
+
+    /// The image after start.
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Serves until told to stop, or until a write fails.
+    pub(crate) fn run(mut self, commands: &Receiver<Command>) {
+        while let Ok(command) = commands.recv() {
+            match self.serve(command, commands) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    error!(%error, "the controller halts");
+                    self.shared.halt(&error);
+                    break;
+                }
+            }
+        }
+        // Halted: every caller still gets an answer, for as long as there are callers.
+        while let Ok(command) = commands.recv() {
+            let halted = || self.shared.halted().unwrap_or(ControllerError::ShutDown);
+            match command {
+                Command::Decide(decision) => decision.finish(Err(halted())),
+                Command::Describe(reply) => drop(reply.send(self.core.status(now_ms()))),
+                Command::Snapshot(reply) => drop(reply.send(Err(halted()))),
+                Command::ShutDown(reply) => {
+                    drop(reply.send(Err(halted())));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve(
+        &mut self,
+        command: Command,
+        commands: &Receiver<Command>,
+    ) -> Result<bool, ControllerError> {
+        let mut next = Some(command);
+        while let Some(command) = next.take() {
+            match command {
+                Command::Decide(decision) => next = self.decide_group(decision, commands)?,
+                Command::Describe(reply) => drop(reply.send(self.core.status(now_ms()))),
+                Command::Snapshot(reply) => drop(reply.send(self.take_snapshot())),
+                Command::ShutDown(reply) => {
+                    drop(reply.send(self.close()));
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Decides as much as is queued, then commits it all with one sync. Gives back the command that ended the group, if one did.
+    fn decide_group(
+        &mut self,
+        first: Box<dyn Decision>,
+        commands: &Receiver<Command>,
+    ) -> Result<Option<Command>, ControllerError> {
+        let mut group = Group::default();
+        self.decide(first, &mut group);
+        let mut next = None;
+        while group.waiting.len() < GROUP_DECISIONS_MAX && group.bytes.len() < GROUP_BYTES_MAX {
+            match commands.try_recv() {
+                Ok(Command::Decide(decision)) => self.decide(decision, &mut group),
+                Ok(other) => {
+                    next = Some(other);
+                    break;
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        self.commit(group)?;
+        if self.bytes_since_snapshot >= self.settings.snapshot_after_bytes
+            || self.records_since_snapshot >= self.settings.snapshot_after_records
+        {
+            self.take_snapshot()?;
+        }
+        Ok(next)
+    }
+
+    fn decide(&mut self, mut decision: Box<dyn Decision>, group: &mut Group) {
+        let now = now_ms();
+        let next_offset = self.journal.end_offset() + group.count;
+        let mut ctx = Ctx::new(now, next_offset, self.rules.clone(), Uuid::random);
+        let name = decision.name();
+        let records = decision.decide(&self.image, &mut ctx);
+        if records.is_empty() {
+            group.waiting.push(decision);
+            return;
+        }
+        match self.accept(name, records, now, group) {
+            Ok(()) => group.waiting.push(decision),
+            Err(error) => {
+                warn!(decision = name, %error, "decision refused");
+                decision.finish(Err(error));
+            }
+        }
+    }
+
+    fn accept(
+        &mut self,
+        name: &'static str,
+        records: Vec<Record>,
+        now: i64,
+        group: &mut Group,
+    ) -> Result<(), ControllerError> {
+        if records.len() > DECISION_RECORDS_MAX {
+            return Err(ControllerError::TooManyRecords {
+                name,
+                records: records.len(),
+                max: DECISION_RECORDS_MAX,
+            });
+        }
+        let encoded = journal::encode(name, &records, now)?;
+        let last_offset = self.journal.end_offset() + group.count + encoded.count - 1;
+        let epoch = self.core.epoch();
+        if let Err(error) =
+            self.image
+                .apply_in_place(&records, last_offset, epoch, &mut group.delta)
+        {
+            // Part of the records may be in: start over from what is published and what this group accepted before.
+            self.image = (*self.shared.image()).clone();
+            group.delta = Delta::default();
+            for (records, offset) in &group.accepted {
+                self.image
+                    .apply_in_place(records, *offset, epoch, &mut group.delta)?;
+            }
+            return Err(error.into());
+        }
+        group.bytes.extend_from_slice(&encoded.bytes);
+        group.count += encoded.count;
+        group.accepted.push((records, last_offset));
+        Ok(())
+    }
+
+    fn commit(&mut self, group: Group) -> Result<(), ControllerError> {
+        let mut committed = Ok(());
+        if group.count > 0 {
+            let bytes = group.bytes.len() as u64;
+            committed = self.write(group.bytes);
+            if committed.is_ok() {
+                self.bytes_since_snapshot += bytes;
+                self.records_since_snapshot += group.count as u64;
+                self.shared.publish(self.image.clone(), &group.delta);
+            }
+        }
+        for decision in group.waiting {
+            decision.finish(
+                committed
+                    .clone()
+                    .map_err(|error| ControllerError::Halted(error.to_string().into())),
+            );
+        }
+        committed
+    }
+
+    /// Appends, syncs, and lets the core commit.
+    fn write(&mut self, bytes: Vec<u8>) -> Result<(), ControllerError> {
+        let end_offset = self.journal.append(bytes, self.core.epoch(), now_ms())?;
+        self.step(Event::Appended { end_offset })?;
+        let end_offset = self.journal.sync()?;
+        self.step(Event::Durable { end_offset })?;
+        match self.core.high_watermark() {
+            Some(committed) if committed >= end_offset => Ok(()),
+            _ => Err(ControllerError::NotLeader {
+                epoch: self.core.epoch(),
+                leader: -1,
+            }),
+        }
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), ControllerError> {
+        for action in self.core.step(event, now_ms()) {
+            match action {
+                Action::Persist(election) => {
+                    self.quorum_state.write(&election, &self.settings.voters)?
+                }
+                Action::AppendLeaderChange {
+                    epoch,
+                    voters,
+                    granting,
+                } => self.open_epoch(epoch, &voters, &granting)?,
+                Action::HighWatermark(offset) => self.journal.commit(offset),
+                Action::LeaderChanged { epoch, leader } => info!(
+                    epoch,
+                    leader = leader.map_or(-1, |id| id.0),
+                    "metadata quorum leader"
+                ),
+                Action::Halt(reason) => return Err(self.journal.bad(reason)),
+                // A quorum of one has nobody to talk to and nobody to fetch from.
+                Action::Send(..)
+                | Action::AppendFetched(_)
+                | Action::TruncateTo(_)
+                | Action::FetchSnapshot(..) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn open_epoch(
+        &mut self,
+        epoch: i32,
+        voters: &[NodeId],
+        granting: &[NodeId],
+    ) -> Result<(), ControllerError> {
+        let voter = |id: &NodeId| Voter {
+            voter_id: id.0,
+            ..Voter::default()
+        };
+        let message = LeaderChangeMessage {
+            version: 0,
+            leader_id: self.settings.node_id,
+            voters: voters.iter().map(voter).collect(),
+            granting_voters: granting.iter().map(voter).collect(),
+            ..LeaderChangeMessage::default()
+        };
+        let batch = tarn_records::leader_change(&control_value(&message)?, 0, epoch, now_ms())?;
+        self.write(batch)
+    }
+
+    /// Replays what is committed, ends what a crash left open, and writes a new cluster's first records.
+    fn catch_up(&mut self, from: i64) -> Result<(), ControllerError> {
+        let end = self.journal.end_offset();
+        let mut replay = Replay::new(std::mem::take(&mut self.image));
+        self.journal.replay(from, end, &mut replay)?;
+        let in_transaction = replay.in_transaction();
+        let (image, _) = replay.finish();
+        self.image = image;
+        self.records_since_snapshot = (end - from).max(0) as u64;
+        self.shared.publish(self.image.clone(), &Delta::default());
+        if in_transaction {
+            warn!("the metadata log ends inside a transaction, aborting it");
+            let reason = Some(Str::from_static("the controller stopped before its end"));
+            let abort = AbortTransactionRecord {
+                reason,
+                ..AbortTransactionRecord::default()
+            };
+            let encoded = journal::encode("abort transaction", &[abort.into()], now_ms())?;
+            self.write(encoded.bytes)?;
+        }
+        if self.image.feature(METADATA_VERSION) == 0 {
+            self.bootstrap()?;
+        }
+        Ok(())
+    }
+
+    fn bootstrap(&mut self) -> Result<(), ControllerError> {
+        let level = |name: Str, feature_level: i16| {
+            Record::from(FeatureLevelRecord {
+                name,
+                feature_level,
+                ..FeatureLevelRecord::default()
+            })
+        };
+        let mut records = vec![level(
+            Str::from_static(METADATA_VERSION),
+            METADATA_VERSION_LEVEL,
+        )];
+        records.extend(
+            self.settings
+                .bootstrap_features
+                .iter()
+                .map(|(name, feature_level)| level(name.clone(), *feature_level)),
+        );
+        let mut group = Group::default();
+        self.accept("bootstrap", records, now_ms(), &mut group)?;
+        self.commit(group)
+    }
+
+    /// Writes a snapshot of what is committed, and deletes what two snapshots make superfluous.
+    fn take_snapshot(&mut self) -> Result<(), ControllerError> {
+        if self.records_since_snapshot == 0 {
+            return Ok(());
+        }
+        let end = snapshot::write(self.journal.dir(), &self.image, now_ms())?;
+        info!(
+            offset = end.offset,
+            epoch = end.epoch,
+            "metadata snapshot taken"
+        );
+        self.bytes_since_snapshot = 0;
+        self.records_since_snapshot = 0;
+        let covered = match snapshot::delete_old(self.journal.dir(), SNAPSHOTS_KEPT)? {
+            Some(oldest) if snapshot::list(self.journal.dir())?.len() == SNAPSHOTS_KEPT => oldest,
+            _ => return Ok(()),
+        };
+        self.journal.delete_below(covered.offset)
+    }
+
+    fn close(&mut self) -> Result<(), ControllerError> {
+        self.take_snapshot()?;
+        self.step(Event::Resign)?;
+        self.journal.close()
+    }
+}
+
+/// The stored election. In a quorum of one a file that cannot be read costs nothing: its only content is this node's own vote.
+fn stored_election(file: &QuorumStateFile) -> Result<Election, ControllerError> {
+    match file.read() {
+        Ok(stored) => Ok(stored.unwrap_or_default()),
+        Err(error @ ControllerError::BadFile { .. }) => {
+            warn!(%error, "starting from the epochs in the log");
+            Ok(Election::default())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}

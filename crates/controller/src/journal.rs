@@ -1,0 +1,238 @@
+//! The metadata log as the event loop sees it: encoded decisions go in, batches come out for replay.
+//!
+//! Owns the form of a decision in the log: one batch, or, when it does not fit one, a KIP-868 transaction over several. Segments, indexes and recovery
+//! are `tarn_log`'s.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tarn_log::{AppendOrigin, LogConfig, LogDirState, OpenOptions, PartitionLog};
+use tarn_metadata::{Record, Replay};
+use tarn_raft::{EpochHistory, LogEnd};
+use tarn_records::{BatchBuilder, BatchView, batches, records};
+use tarn_wire::Uuid;
+use tarn_wire::messages::{BeginTransactionRecord, EndTransactionRecord};
+
+use crate::{ControllerError, Settings};
+
+/// Directory of the metadata log inside the metadata directory.
+pub(crate) const LOG_DIR_NAME: &str = "__cluster_metadata-0";
+/// Largest uncompressed batch this controller writes (Kafka's own limit).
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Largest decompressed batch it reads.
+pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
+/// Bytes read at once during replay.
+const READ_BYTES: u64 = 8 << 20;
+
+/// A decision, encoded.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    /// Whole batches, offsets not assigned yet.
+    pub(crate) bytes: Vec<u8>,
+    /// Offsets they take.
+    pub(crate) count: i64,
+}
+
+/// The open metadata log.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    log: Arc<PartitionLog>,
+    dir: PathBuf,
+}
+
+impl Journal {
+    /// Opens, and recovers, the log.
+    pub(crate) fn open(settings: &Settings, now_ms: i64) -> Result<Self, ControllerError> {
+        let dir = settings.metadata_dir.join(LOG_DIR_NAME);
+        fs::create_dir_all(&dir).map_err(|error| ControllerError::file("create", &dir, error))?;
+        let config = LogConfig {
+            segment_bytes: settings.segment_bytes,
+            segment_ms: i64::MAX,
+            retention_ms: -1,
+            retention_bytes: -1,
+            ..LogConfig::default()
+        };
+        let options = OpenOptions {
+            clean_shutdown: false,
+            // Every commit was synced, so damage below the last segment is never a torn write and must not be cut.
+            recovery_point: None,
+            log_start_offset: 0,
+            high_watermark: 0,
+            topic_id: Some(Uuid::METADATA_TOPIC.to_string()),
+            now_ms,
+            dir_state: LogDirState::detached(&settings.metadata_dir),
+        };
+        let log = PartitionLog::open(&dir, config, options)?;
+        Ok(Self { log, dir })
+    }
+
+    /// Directory of the log, where its companions live too.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Offset after the last record.
+    pub(crate) fn end_offset(&self) -> i64 {
+        self.log.log_end_offset()
+    }
+
+    /// First offset there is.
+    pub(crate) fn start_offset(&self) -> i64 {
+        self.log.log_start_offset()
+    }
+
+    /// Epochs and ends of the log, for the quorum core.
+    pub(crate) fn history(&self) -> EpochHistory {
+        let starts = self
+            .log
+            .epochs()
+            .into_iter()
+            .map(|entry| (entry.epoch, entry.start_offset))
+            .collect();
+        EpochHistory::new(self.start_offset(), self.end_offset(), starts)
+    }
+
+    /// Appends batches in this epoch; nothing is synced yet. Gives the new end.
+    pub(crate) fn append(
+        &self,
+        mut bytes: Vec<u8>,
+        epoch: i32,
+        now_ms: i64,
+    ) -> Result<i64, ControllerError> {
+        let info = self
+            .log
+            .append_as_leader(&mut bytes, epoch, AppendOrigin::Internal, now_ms)?;
+        Ok(info.last_offset + 1)
+    }
+
+    /// Syncs everything appended; gives the end of what is on disk.
+    pub(crate) fn sync(&self) -> Result<i64, ControllerError> {
+        Ok(self.log.flush()?)
+    }
+
+    /// Tells readers of the log what is committed.
+    pub(crate) fn commit(&self, high_watermark: i64) {
+        self.log.set_high_watermark(high_watermark);
+    }
+
+    /// Feeds the batches from `from` to `to` into a replay.
+    pub(crate) fn replay(
+        &self,
+        mut from: i64,
+        to: i64,
+        replay: &mut Replay,
+    ) -> Result<(), ControllerError> {
+        while from < to {
+            let Some(slice) = self.log.read(from, READ_BYTES, to, true)? else {
+                return Err(self.bad(format!(
+                    "nothing can be read at offset {from}, although the log ends at {to}"
+                )));
+            };
+            let bytes = slice.read()?;
+            let mut walked = 0;
+            for view in batches(&bytes) {
+                let view = view?;
+                view.check_crc()?;
+                let whole = bytes.slice(walked..walked + view.header.size());
+                walked += view.header.size();
+                if view.header.next_offset() <= from {
+                    continue;
+                }
+                if !view.header.is_control() {
+                    replay.batch(
+                        decode_records(&whole)?,
+                        view.header.last_offset(),
+                        view.header.leader_epoch,
+                    )?;
+                }
+                from = view.header.next_offset();
+            }
+            if walked == 0 {
+                return Err(self.bad(format!("the batch at offset {from} cannot be read")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes whole segments below this offset, which a snapshot covers.
+    pub(crate) fn delete_below(&self, offset: i64) -> Result<(), ControllerError> {
+        self.log.advance_log_start(offset)?;
+        Ok(())
+    }
+
+    /// Replaces a log that ends before a snapshot does: everything in it is in the snapshot.
+    pub(crate) fn start_at(&self, end: LogEnd) -> Result<(), ControllerError> {
+        Ok(self.log.truncate_fully_and_start_at(end.offset)?)
+    }
+
+    /// Closes the log for good.
+    pub(crate) fn close(&self) -> Result<(), ControllerError> {
+        Ok(self.log.close_clean()?)
+    }
+
+    pub(crate) fn bad(&self, reason: String) -> ControllerError {
+        ControllerError::BadFile {
+            path: self.dir.clone(),
+            reason,
+        }
+    }
+}
+
+/// The metadata records of one batch.
+pub(crate) fn decode_records(batch: &Bytes) -> Result<Vec<Record>, ControllerError> {
+    let mut decoded = Vec::new();
+    for record in records(batch, RECORD_BYTES_MAX)? {
+        let value = record?.value.unwrap_or_default();
+        decoded.push(Record::decode(value)?);
+    }
+    Ok(decoded)
+}
+
+/// Encodes one decision: one batch if it fits, else a transaction.
+pub(crate) fn encode(
+    name: &'static str,
+    records: &[Record],
+    now_ms: i64,
+) -> Result<Encoded, ControllerError> {
+    let mut values = Vec::with_capacity(records.len());
+    let mut size = 0;
+    for record in records {
+        let value = record.encode()?;
+        // Varint headers of a record take at most this much.
+        size += value.len() + 24;
+        values.push(value);
+    }
+    if size > BATCH_BYTES_MAX {
+        let begin = BeginTransactionRecord {
+            name: Some(name.into()),
+            ..Default::default()
+        };
+        values.insert(0, Record::from(begin).encode()?);
+        values.push(Record::from(EndTransactionRecord::default()).encode()?);
+    }
+    let mut encoded = Encoded {
+        bytes: Vec::with_capacity(size + 128),
+        count: values.len() as i64,
+    };
+    let mut batch = BatchBuilder::new();
+    for value in &values {
+        if !batch.is_empty() && batch.size() + value.len() + 24 > BATCH_BYTES_MAX {
+            encoded.bytes.extend_from_slice(&batch.build()?);
+            batch = BatchBuilder::new();
+        }
+        batch.add(now_ms, None, Some(value), &[]);
+    }
+    if !batch.is_empty() {
+        encoded.bytes.extend_from_slice(&batch.build()?);
+    }
+    debug_assert_eq!(
+        encoded.count,
+        batches(&encoded.bytes)
+            .flatten()
+            .map(|b: BatchView<'_>| i64::from(b.header.record_count))
+            .sum::<i64>()
+    );
+    Ok(encoded)
+}

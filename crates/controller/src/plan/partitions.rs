@@ -1,0 +1,105 @@
+//! Adding partitions to a topic.
+
+use tarn_metadata::{Image, Record};
+use tarn_wire::ErrorCode;
+
+use super::Ctx;
+use super::topics::{check_partition_limit, check_replicas, new_partition, place};
+use crate::ApiError;
+
+/// Records that grow a topic to `total` partitions; `assignments` gives the replicas of the new ones, or is `None` for placement by the controller.
+/// Does not ask whether the topic is a mirror's (see [`read_only_refusal`]): the mirror itself grows its topics.
+pub fn plan_partitions(
+    image: &Image,
+    ctx: &Ctx,
+    topic: &str,
+    total: i32,
+    assignments: Option<&[Vec<i32>]>,
+) -> Result<Vec<Record>, ApiError> {
+    let Some(topic) = image.topic(topic) else {
+        return Err(ApiError::new(
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            format!("topic {topic} does not exist"),
+        ));
+    };
+    let present = topic.partition_count();
+    if total <= present {
+        let message = match total == present {
+            true => format!("topic {} has {present} partitions already", topic.name),
+            false => format!(
+                "topic {} has {present} partitions, the number cannot be lowered to {total}",
+                topic.name
+            ),
+        };
+        return Err(ApiError::new(ErrorCode::INVALID_PARTITIONS, message));
+    }
+    check_partition_limit(ctx, total)?;
+    let added = (total - present) as usize;
+    let factor = topic
+        .partition(0)
+        .map_or(1, |partition| partition.replicas.len());
+    let replicas = match assignments {
+        None => {
+            let start = topic
+                .id
+                .0
+                .iter()
+                .map(|byte| usize::from(*byte))
+                .sum::<usize>()
+                + present as usize;
+            place(image, added, factor as i16, start)?
+        }
+        Some(assignments) => {
+            if assignments.len() != added {
+                let message = format!(
+                    "{added} new partitions need {added} assignments, {} are given",
+                    assignments.len()
+                );
+                return Err(ApiError::new(
+                    ErrorCode::INVALID_REPLICA_ASSIGNMENT,
+                    message,
+                ));
+            }
+            for (index, replicas) in assignments.iter().enumerate() {
+                check_replicas(image, present as usize + index, replicas)?;
+                if replicas.len() != factor {
+                    let message = format!(
+                        "topic {} has {factor} replicas a partition, partition {} would have {}",
+                        topic.name,
+                        present as usize + index,
+                        replicas.len()
+                    );
+                    return Err(ApiError::new(
+                        ErrorCode::INVALID_REPLICA_ASSIGNMENT,
+                        message,
+                    ));
+                }
+            }
+            assignments.to_vec()
+        }
+    };
+    let record = |(index, replicas)| {
+        Ok(new_partition(image, replicas)?
+            .to_record(topic.id, present + index as i32)
+            .into())
+    };
+    replicas.into_iter().enumerate().map(record).collect()
+}
+
+/// Why clients must not change the partitions of this topic: it is a mirror's and not failed over yet.
+pub fn read_only_refusal(image: &Image, topic: &str) -> Result<(), ApiError> {
+    match image
+        .membership(topic)
+        .filter(|membership| membership.is_read_only())
+    {
+        None => Ok(()),
+        Some(membership) => {
+            let message = format!(
+                "topic {topic} is a read-only mirror of {} ({})",
+                membership.mirror,
+                membership.desired.name()
+            );
+            Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message))
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Appending: the leader's path with all its checks, and the steps both paths share (first files, roll, taking batches in).
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tarn_records::{
+    BatchHeader, BatchView, ControlRecord, DECOMPRESSED_BYTES_MAX_DEFAULT, batches,
+    parse_control_record, patch_base_offset_and_leader_epoch, patch_log_append_time,
+};
+
+use super::{PartitionLog, Writer};
+use crate::checkpoint;
+use crate::config::{LogConfig, TimestampType};
+use crate::error::LogError;
+use crate::names;
+use crate::producers::Check;
+use crate::segment::{SEGMENT_BYTES_MAX, Segment};
+use crate::types::{AppendInfo, AppendOrigin};
+
+/// One checked batch of an append, not written yet or just written.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) header: BatchHeader,
+    pub(crate) control: Option<ControlRecord>,
+}
+
+impl PartitionLog {
+    /// Appends whole batches: assigns offsets and `leader_epoch` (and the time, for LogAppendTime) in place in `bytes`,
+    /// then one write. Duplicates of an idempotent producer answer with their old offsets and write nothing.
+    /// Nothing is synced: wait with [`crate::Syncer::sync_upto`]. On any error nothing was appended.
+    pub fn append_as_leader(
+        &self,
+        bytes: &mut [u8],
+        leader_epoch: i32,
+        origin: AppendOrigin,
+        now_ms: i64,
+    ) -> Result<AppendInfo, LogError> {
+        let config = self.config();
+        let mut incoming = check_batches(bytes, &config, origin, now_ms)?;
+        let mut w = self.writer.lock();
+        self.check_writable(&w)?;
+        self.supersede_mirror(&mut w)?;
+        if let Some(answer) = self.check_producers(&incoming, origin)? {
+            return Ok(answer);
+        }
+        let append_time = (config.timestamp_type == TimestampType::LogAppendTime).then_some(now_ms);
+        let first_offset = self.log_end_offset();
+        let next_offset = stamp(
+            bytes,
+            &mut incoming,
+            first_offset,
+            leader_epoch,
+            append_time,
+        )?;
+        let max_timestamp = incoming
+            .iter()
+            .map(|i| i.header.max_timestamp)
+            .max()
+            .unwrap_or(-1);
+        let span = Span {
+            bytes: bytes.len() as u64,
+            first_offset,
+            last_offset: next_offset - 1,
+            max_timestamp,
+        };
+        let segment = self.segment_for(&mut w, span, now_ms)?;
+        let start = segment.size();
+        w.mark_dirty(&segment);
+        w.unpublished = true;
+        if let Err(e) = segment.log.write_at(bytes, start) {
+            self.cut_unpublished(&mut w)?;
+            return Err(e);
+        }
+        let mut position = start;
+        for i in &incoming {
+            self.take_in(&mut w, &segment, i, position)?;
+            position += i.header.size() as u64;
+        }
+        self.publish_appended(&segment, position, next_offset, span.bytes);
+        w.unpublished = false;
+        Ok(AppendInfo {
+            first_offset,
+            last_offset: next_offset - 1,
+            max_timestamp,
+            log_append_time: append_time,
+            log_start_offset: self.log_start_offset(),
+            duplicate: false,
+            bytes: span.bytes,
+        })
+    }
+
+    /// Sequence, epoch and transaction rules; `Some` for a retry that is in the log already.
+    fn check_producers(
+        &self,
+        incoming: &[Incoming],
+        origin: AppendOrigin,
+    ) -> Result<Option<AppendInfo>, LogError> {
+        let how = if origin == AppendOrigin::Client {
+            Check::Producer
+        } else {
+            Check::Marker
+        };
+        let producers = self.producers.lock();
+        for i in incoming {
+            if let Some(d) = producers
+                .duplicate(&i.header)
+                .filter(|_| how == Check::Producer)
+            {
+                return Ok(Some(AppendInfo {
+                    first_offset: d.first_offset,
+                    last_offset: d.last_offset,
+                    max_timestamp: d.timestamp,
+                    log_append_time: None,
+                    log_start_offset: self.log_start_offset(),
+                    duplicate: true,
+                    bytes: 0,
+                }));
+            }
+            producers.check(&i.header, i.control.as_ref(), how)?;
+        }
+        Ok(None)
+    }
+
+    /// Ends a live verbatim append, so that another writer can work at the log end.
+    pub(crate) fn supersede_mirror(&self, w: &mut Writer) -> Result<(), LogError> {
+        w.mirror_token = 0;
+        self.cut_unpublished(w)
+    }
+    pub(crate) fn cut_unpublished(&self, w: &mut Writer) -> Result<(), LogError> {
+        if let Some(active) = self.active().filter(|_| w.unpublished) {
+            active.cut_unpublished()?;
+        }
+        w.unpublished = false;
+        Ok(())
+    }
+    pub(crate) fn begin_mirror(&self, w: &mut Writer) -> Result<u64, LogError> {
+        self.supersede_mirror(w)?;
+        w.tokens_given += 1;
+        w.mirror_token = w.tokens_given;
+        Ok(w.mirror_token)
+    }
+    pub(crate) fn mirror_is_live(&self, w: &Writer, token: u64) -> bool {
+        w.mirror_token == token
+    }
+
+    /// The segment these batches go to: made, rolled or simply the active one.
+    pub(crate) fn segment_for(
+        &self,
+        w: &mut Writer,
+        span: Span,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>, LogError> {
+        let active = match self.active() {
+            Some(a) => a,
+            None => self.make_first_segment(w, self.log_end_offset(), now_ms)?,
+        };
+        if self.fits(&active, active.size(), span, now_ms)? {
+            Ok(active)
+        } else {
+            self.roll(w, span.first_offset, now_ms)
+        }
+    }
+    /// Whether the active segment takes `span` behind `occupied` bytes.
+    pub(crate) fn fits(
+        &self,
+        active: &Segment,
+        occupied: u64,
+        span: Span,
+        now_ms: i64,
+    ) -> Result<bool, LogError> {
+        let config = self.config.load();
+        let after = occupied + span.bytes;
+        let full = occupied > 0
+            && (after > u64::from(config.segment_bytes)
+                || after > SEGMENT_BYTES_MAX
+                || active.index_is_full(config.segment_index_bytes)
+                || active.age_at_append_ms(span.max_timestamp, now_ms)? > config.segment_ms);
+        Ok(!full && active.can_hold(span.last_offset))
+    }
+    pub(crate) fn active_segment(&self) -> Option<Arc<Segment>> {
+        self.active()
+    }
+
+    /// Makes the directory and what stands in it before any record does.
+    pub(crate) fn make_first_segment(
+        &self,
+        w: &mut Writer,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>, LogError> {
+        self.state.check_online()?;
+        let made = !self.dir.exists();
+        fs::create_dir_all(&self.dir)
+            .map_err(|e| self.state.write_failed("create", &self.dir, &e))?;
+        if let Some(id) = &w.topic_id {
+            let path = self.dir.join(checkpoint::PARTITION_METADATA);
+            self.state
+                .replace_file(&path, &checkpoint::format_partition_metadata(id), made)?;
+        }
+        let segment = Segment::create(&self.dir, base_offset, &self.state, now_ms)?;
+        if let Some(parent) = self.dir.parent().filter(|_| made) {
+            self.state.sync_dir(parent)?;
+        }
+        w.new_files = true;
+        w.mark_dirty(&segment);
+        self.set_segments(vec![Arc::clone(&segment)]);
+        self.publish_end(&segment, 0, self.log_end_offset());
+        if !self.epochs.read().entries().is_empty() {
+            w.epochs_unsynced = true;
+            self.write_epochs(false)?;
+        }
+        Ok(segment)
+    }
+
+    /// Seals the active segment and starts one at `base_offset`.
+    pub(crate) fn roll(
+        &self,
+        w: &mut Writer,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>, LogError> {
+        self.cut_unpublished(w)?;
+        if let Some(active) = self.active() {
+            active.seal()?;
+            // Its indexes are synced with the next flush: recovery will not rebuild them any more.
+            w.mark_dirty(&active);
+        }
+        self.write_snapshot(w, base_offset, false)?;
+        let segment = Segment::create(&self.dir, base_offset, &self.state, now_ms)?;
+        w.new_files = true;
+        w.mark_dirty(&segment);
+        let mut list = Vec::clone(&self.segments.load());
+        list.push(Arc::clone(&segment));
+        self.set_segments(list);
+        self.publish_end(&segment, 0, self.log_end_offset());
+        Ok(segment)
+    }
+
+    pub(crate) fn write_snapshot(
+        &self,
+        w: &mut Writer,
+        offset: i64,
+        durable: bool,
+    ) -> Result<(), LogError> {
+        let content = self.producers.lock().to_snapshot();
+        let path = names::segment_file(&self.dir, offset, names::SNAPSHOT);
+        self.state.replace_file(&path, &content, durable)?;
+        w.snapshots.insert(offset);
+        Ok(())
+    }
+
+    /// Takes a written batch into indexes, epochs and producer state. What fails here has a full log behind it, so it
+    /// takes the directory offline (a full disk does not fail here, see the indexes).
+    pub(crate) fn take_in(
+        &self,
+        w: &mut Writer,
+        segment: &Segment,
+        batch: &Incoming,
+        position: u64,
+    ) -> Result<(), LogError> {
+        let h = &batch.header;
+        segment.note_batch(h, position, self.config.load().index_interval_bytes)?;
+        self.change_epochs(w, |c| c.assign(h.leader_epoch, h.base_offset))?;
+        if !h.has_producer_id() && batch.control.is_none() {
+            return Ok(());
+        }
+        let aborted = {
+            let mut producers = self.producers.lock();
+            let aborted = producers.apply(h, batch.control.as_ref());
+            self.note_first_unstable(&producers);
+            aborted
+        };
+        aborted.map_or(Ok(()), |t| segment.txns.push(t))
+    }
+    pub(crate) fn publish_appended(
+        &self,
+        segment: &Segment,
+        position: u64,
+        next_offset: i64,
+        bytes: u64,
+    ) {
+        self.publish_end(segment, position, next_offset);
+        self.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+    pub(crate) fn mark_unpublished(&self, w: &mut Writer, segment: &Arc<Segment>) {
+        w.mark_dirty(segment);
+        w.unpublished = true;
+    }
+
+    /// A log without any record may start again below its log start: the source's log start can stand inside a batch
+    /// (DeleteRecords), and that batch arrives whole. Gives whether it did.
+    pub(crate) fn restart_below(
+        &self,
+        w: &mut Writer,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> Result<bool, LogError> {
+        if self.segments.load().iter().any(|s| s.size() > 0) {
+            return Ok(false);
+        }
+        self.state
+            .lower_recovery_point(&self.topic, self.partition, base_offset)?;
+        for s in self.segments.load().iter().rev() {
+            s.remove()?;
+        }
+        w.dirty.clear();
+        self.make_first_segment(w, base_offset, now_ms)?;
+        Ok(true)
+    }
+}
+
+/// What a write needs to know of the batches to find its segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) bytes: u64,
+    pub(crate) first_offset: i64,
+    pub(crate) last_offset: i64,
+    pub(crate) max_timestamp: i64,
+}
+
+/// All checks of a leader append that need no state of the log.
+fn check_batches(
+    bytes: &[u8],
+    config: &LogConfig,
+    origin: AppendOrigin,
+    now_ms: i64,
+) -> Result<Vec<Incoming>, LogError> {
+    let mut out = Vec::new();
+    let mut walk = batches(bytes);
+    for batch in walk.by_ref() {
+        let batch = batch?;
+        let h = batch.header;
+        if origin != AppendOrigin::Internal && h.size() > config.max_message_bytes as usize {
+            return Err(LogError::BatchTooLarge {
+                size: h.size(),
+                max: config.max_message_bytes as usize,
+            });
+        }
+        batch.check_crc()?;
+        if origin == AppendOrigin::Client {
+            check_client_batch(&batch, config, now_ms)?;
+        }
+        out.push(Incoming {
+            header: h,
+            control: control_of(&batch)?,
+        });
+    }
+    if walk.rest() > 0 {
+        return Err(LogError::InvalidRecord(format!(
+            "{} bytes of a cut-off batch at the end",
+            walk.rest()
+        )));
+    }
+    if out.is_empty() {
+        return Err(LogError::InvalidRecord("no batch".to_owned()));
+    }
+    if origin == AppendOrigin::Client && out.len() > 1 {
+        return Err(LogError::InvalidRecord(
+            "more than one batch for a partition".to_owned(),
+        ));
+    }
+    if bytes.len() > (config.segment_bytes as usize).max(config.max_message_bytes as usize) {
+        return Err(LogError::AppendTooLarge {
+            size: bytes.len(),
+            max: config.segment_bytes as usize,
+        });
+    }
+    Ok(out)
+}
+
+/// The control record of a batch, when it is a control batch.
+fn control_of(batch: &BatchView<'_>) -> Result<Option<ControlRecord>, LogError> {
+    if !batch.header.is_control() {
+        return Ok(None);
+    }
+    let record = batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT)?.next();
+    let record = record
+        .ok_or_else(|| LogError::InvalidRecord("control batch without record".to_owned()))??;
+    Ok(Some(parse_control_record(&record)?))
+}
+
+fn check_client_batch(
+    batch: &BatchView<'_>,
+    config: &LogConfig,
+    now_ms: i64,
+) -> Result<(), LogError> {
+    let h = &batch.header;
+    let refuse = |why: &str| Err(LogError::InvalidRecord(why.to_owned()));
+    if h.is_control() {
+        return refuse("clients may not write control batches");
+    }
+    if h.record_count == 0 || i64::from(h.record_count) != i64::from(h.last_offset_delta) + 1 {
+        return refuse("record count and last offset delta do not fit");
+    }
+    if h.has_producer_id() && (h.base_sequence < 0 || h.producer_epoch < 0) {
+        return refuse("a batch with a producer id needs an epoch and a sequence");
+    }
+    if h.is_transactional() && !h.has_producer_id() {
+        return refuse("a transactional batch needs a producer id");
+    }
+    h.compression()?;
+    if config.timestamp_type == TimestampType::CreateTime {
+        check_create_time(h, config, now_ms)?;
+    }
+    if config.compact {
+        check_keys(batch)
+    } else {
+        Ok(())
+    }
+}
+
+fn check_create_time(h: &BatchHeader, config: &LogConfig, now_ms: i64) -> Result<(), LogError> {
+    if h.is_log_append_time() {
+        return Err(LogError::InvalidTimestamp(
+            "a producer may not set the type LogAppendTime".to_owned(),
+        ));
+    }
+    let (oldest, newest) = (
+        now_ms.saturating_sub(config.timestamp_before_max_ms),
+        now_ms.saturating_add(config.timestamp_after_max_ms),
+    );
+    let bad = |t: i64| t >= 0 && (t < oldest || t > newest);
+    if bad(h.base_timestamp) || bad(h.max_timestamp) {
+        let t = if bad(h.max_timestamp) {
+            h.max_timestamp
+        } else {
+            h.base_timestamp
+        };
+        return Err(LogError::InvalidTimestamp(format!(
+            "{t} is outside {oldest} to {newest}"
+        )));
+    }
+    Ok(())
+}
+
+/// Compaction needs keys: the only reason to look at single records here.
+fn check_keys(batch: &BatchView<'_>) -> Result<(), LogError> {
+    let mut seen = 0;
+    for record in batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT)? {
+        if record?.key.is_none() {
+            return Err(LogError::InvalidRecord(
+                "a compacted topic takes no record without key".to_owned(),
+            ));
+        }
+        seen += 1;
+    }
+    if seen != batch.header.record_count {
+        return Err(LogError::InvalidRecord(
+            "fewer records than the header says".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Assigns offsets, epoch and append time in place; gives the offset after the last batch.
+fn stamp(
+    bytes: &mut [u8],
+    incoming: &mut [Incoming],
+    first_offset: i64,
+    leader_epoch: i32,
+    append_time: Option<i64>,
+) -> Result<i64, LogError> {
+    let (mut at, mut next) = (0, first_offset);
+    for i in incoming {
+        let size = i.header.size();
+        let batch = &mut bytes[at..at + size];
+        patch_base_offset_and_leader_epoch(batch, next, leader_epoch)?;
+        if let Some(now) = append_time {
+            patch_log_append_time(batch, now)?;
+        }
+        i.header = BatchHeader::parse(batch)?;
+        next = i.header.next_offset();
+        at += size;
+    }
+    Ok(next)
+}

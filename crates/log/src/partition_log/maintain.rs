@@ -1,0 +1,362 @@
+//! Everything that is neither append nor read: truncation, log start, retention, flush, close, delete.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{LogEnd, PartitionLog, Writer};
+use crate::error::LogError;
+use crate::names;
+use crate::segment::Segment;
+use crate::types::RetentionOutcome;
+
+impl PartitionLog {
+    /// Drops every batch that has an offset ≥ `offset` (a batch that contains it is dropped whole). The new log end (the
+    /// answer) is the end of the last batch kept, so it can be below `offset`. Below the log start: as
+    /// [`Self::truncate_fully_and_start_at`]. Epochs, producers and transactions are rolled back too.
+    pub fn truncate_to(&self, offset: i64) -> Result<i64, LogError> {
+        let offset = offset.max(0);
+        let mut w = self.writer.lock();
+        self.check_writable(&w)?;
+        self.supersede_mirror(&mut w)?;
+        if offset >= self.log_end_offset() {
+            return Ok(self.log_end_offset());
+        }
+        if offset <= self.log_start_offset() {
+            self.restart_at(&mut w, offset, 0)?;
+            return Ok(offset);
+        }
+        let segments = self.segments.load_full();
+        let mut at = super::read::floor(&segments, offset);
+        let found = segments[at].locate(offset, segments[at].size())?;
+        let cut_from = found.map_or(offset, |b| b.header.base_offset.min(offset));
+        let mut position = found.map_or(segments[at].size(), |b| b.position);
+        // An emptied segment goes too, or its base would stand as log end behind an offset gap.
+        while position == 0 && at > 0 {
+            at -= 1;
+            position = segments[at].size();
+        }
+        let segment = &segments[at];
+        let end = segment.end_before(cut_from, position)?;
+        if end < self.log_start_offset() {
+            // The only batches left would lie below the log start.
+            let start = self.log_start_offset();
+            self.restart_at(&mut w, start, 0)?;
+            return Ok(start);
+        }
+        self.forget_synced_above(&mut w, end)?;
+        self.set_segments(segments[..=at].to_vec());
+        // Readers must not follow the old end into bytes that go away.
+        self.end.store(Arc::new(LogEnd {
+            offset: end,
+            segment_base: segment.base_offset,
+            position,
+        }));
+        for later in segments[at + 1..].iter().rev() {
+            later.remove()?;
+        }
+        segment.truncate_at(position, cut_from)?;
+        w.mark_dirty(segment);
+        self.publish_end(segment, position, end);
+        self.high_watermark.fetch_min(end, Ordering::AcqRel);
+        self.change_epochs(&mut w, |c| c.truncate_from_end(end))?;
+        self.drop_snapshots(&mut w, |o| o > end);
+        let kept = self.segments.load_full();
+        let mut replayed = self.replay_producers(&mut w, &kept, end)?;
+        replayed.high_watermark_moved(self.high_watermark());
+        let mut producers = self.producers.lock();
+        *producers = replayed;
+        self.note_first_unstable(&producers);
+        Ok(end)
+    }
+
+    /// Drops everything; log start = log end = high watermark = `offset`.
+    pub fn truncate_fully_and_start_at(&self, offset: i64) -> Result<(), LogError> {
+        let mut w = self.writer.lock();
+        self.check_writable(&w)?;
+        self.supersede_mirror(&mut w)?;
+        self.restart_at(&mut w, offset.max(0), 0)
+    }
+
+    pub(super) fn restart_at(
+        &self,
+        w: &mut Writer,
+        offset: i64,
+        now_ms: i64,
+    ) -> Result<(), LogError> {
+        let segments = self.segments.load_full();
+        self.forget_synced_above(w, offset)?;
+        self.set_segments(Vec::new());
+        self.end.store(Arc::new(LogEnd {
+            offset,
+            segment_base: offset,
+            position: 0,
+        }));
+        self.log_start.store(offset, Ordering::Release);
+        self.high_watermark.store(offset, Ordering::Release);
+        self.recovery_point.store(offset, Ordering::Release);
+        // Newest first: a crash in between leaves a shorter log, not one with a hole.
+        for s in segments.iter().rev() {
+            s.remove()?;
+        }
+        w.dirty.clear();
+        self.drop_snapshots(w, |_| true);
+        {
+            let mut producers = self.producers.lock();
+            *producers = Default::default();
+            self.note_first_unstable(&producers);
+        }
+        // A log without any file starts at 0 when it is opened again, so any other start needs one.
+        if !segments.is_empty() || offset > 0 {
+            self.make_first_segment(w, offset, now_ms)?;
+        }
+        self.change_epochs(w, |c| c.clear())
+    }
+
+    /// Before bytes above `offset` go away: no recovery point, in memory or on disk, may cover them any longer.
+    fn forget_synced_above(&self, w: &mut Writer, offset: i64) -> Result<(), LogError> {
+        w.truncations += 1;
+        self.recovery_point.fetch_min(offset, Ordering::AcqRel);
+        self.state
+            .lower_recovery_point(&self.topic, self.partition, offset)
+    }
+
+    /// Raises the log start offset (DeleteRecords, or a source's log start) up to the high watermark at most, and removes
+    /// whole segments below. Gives the resulting log start offset. A lower value changes nothing.
+    pub fn advance_log_start(&self, offset: i64) -> Result<i64, LogError> {
+        let gone = {
+            let mut w = self.writer.lock();
+            self.check_writable(&w)?;
+            let target = offset.min(self.high_watermark());
+            if target <= self.log_start_offset() {
+                return Ok(self.log_start_offset());
+            }
+            self.start_at_least(&mut w, target)?;
+            self.detach_below_start(&mut w)
+        };
+        remove_all(&gone)?;
+        Ok(self.log_start_offset())
+    }
+    fn start_at_least(&self, w: &mut Writer, offset: i64) -> Result<(), LogError> {
+        if self.log_start.fetch_max(offset, Ordering::AcqRel) >= offset {
+            return Ok(());
+        }
+        self.recovery_point.fetch_max(offset, Ordering::AcqRel);
+        self.change_epochs(w, |c| c.truncate_from_start(offset))
+    }
+    /// Takes segments wholly below the log start out of the list; the active one always stays.
+    fn detach_below_start(&self, w: &mut Writer) -> Vec<Arc<Segment>> {
+        let segments = self.segments.load_full();
+        let start = self.log_start_offset();
+        let count = segments
+            .windows(2)
+            .take_while(|pair| pair[1].base_offset <= start)
+            .count();
+        self.detach(w, count)
+    }
+    fn detach(&self, w: &mut Writer, count: usize) -> Vec<Arc<Segment>> {
+        let segments = self.segments.load_full();
+        let (gone, kept) = segments.split_at(count);
+        if !gone.is_empty() {
+            self.set_segments(kept.to_vec());
+            w.dirty.retain(|d| !gone.iter().any(|g| Arc::ptr_eq(g, d)));
+            let first = kept.first().map_or(0, |s| s.base_offset);
+            self.drop_snapshots(w, |o| o < first);
+        }
+        gone.to_vec()
+    }
+
+    /// Removes old segments by `retention.ms`, `retention.bytes` and log start; never above the high watermark.
+    pub fn retention(&self, now_ms: i64) -> Result<RetentionOutcome, LogError> {
+        let mut outcome = RetentionOutcome::default();
+        let gone = {
+            let mut w = self.writer.lock();
+            self.check_writable(&w)?;
+            let mut count = self.expired_segments(now_ms, &mut outcome)?;
+            let total = self.segment_count();
+            if count == 0 {
+                return Ok(outcome);
+            }
+            if count == total {
+                // The active one is old too: an empty one takes its place, if there is anything in it.
+                if self.active().is_some_and(|a| a.size() == 0) {
+                    count -= 1;
+                } else {
+                    self.supersede_mirror(&mut w)?;
+                    self.roll(&mut w, self.log_end_offset(), now_ms)?;
+                }
+            }
+            if let Some(s) = self.segments.load().get(count) {
+                self.start_at_least(&mut w, s.base_offset)?;
+            }
+            self.detach(&mut w, count)
+        };
+        outcome.segments = gone.len();
+        outcome.bytes = gone.iter().map(|s| s.size()).sum();
+        remove_all(&gone)?;
+        Ok(outcome)
+    }
+
+    /// Number of segments, from the oldest on, that may go.
+    fn expired_segments(
+        &self,
+        now_ms: i64,
+        outcome: &mut RetentionOutcome,
+    ) -> Result<usize, LogError> {
+        let config = self.config();
+        let segments = self.segments.load_full();
+        let mut excess = match config.retention_bytes {
+            limit if config.delete && limit >= 0 => self.size_bytes().saturating_sub(limit as u64),
+            _ => 0,
+        };
+        let mut count = 0;
+        for (at, s) in segments.iter().enumerate() {
+            let end = segments
+                .get(at + 1)
+                .map_or(self.log_end_offset(), |n| n.base_offset);
+            if end > self.high_watermark() {
+                break;
+            }
+            let below_start = at + 1 < segments.len() && end <= self.log_start_offset();
+            let by_size = s.size() > 0 && excess >= s.size();
+            let by_time =
+                config.delete && self.is_expired(s, config.retention_ms, now_ms, outcome)?;
+            if !(below_start || by_size || by_time) {
+                break;
+            }
+            excess = excess.saturating_sub(s.size());
+            count += 1;
+        }
+        if let Some(timestamp) = outcome.blocked_by_future_timestamp {
+            tracing::warn!(log = %self.dir.display(), timestamp, "a record dated in the future holds up time retention");
+        }
+        Ok(count)
+    }
+    fn is_expired(
+        &self,
+        s: &Segment,
+        retention_ms: i64,
+        now_ms: i64,
+        outcome: &mut RetentionOutcome,
+    ) -> Result<bool, LogError> {
+        if retention_ms < 0 {
+            return Ok(false);
+        }
+        let mut newest = s.largest_timestamp()?.0;
+        if newest < 0 {
+            newest = s.modified_ms()?.unwrap_or(now_ms);
+        }
+        if newest > now_ms {
+            outcome.blocked_by_future_timestamp = Some(newest);
+        }
+        Ok(now_ms.saturating_sub(newest) > retention_ms)
+    }
+
+    /// fdatasync of everything up to the log end at the time of the call; gives the new recovery point. A failure takes
+    /// the directory offline. Does not hold the writer lock while it waits for the disk.
+    pub fn flush(&self) -> Result<i64, LogError> {
+        let _one_at_a_time = self.flushing.lock();
+        let (dirty, end, truncations, epochs, new_files) = {
+            let mut w = self.writer.lock();
+            self.state.check_online()?;
+            self.unflushed_bytes.store(0, Ordering::Release);
+            let epochs = std::mem::take(&mut w.epochs_unsynced);
+            let new_files = std::mem::take(&mut w.new_files);
+            (
+                std::mem::take(&mut w.dirty),
+                self.log_end_offset(),
+                w.truncations,
+                epochs,
+                new_files,
+            )
+        };
+        let active = self.active();
+        for s in &dirty {
+            let sealed = !active.as_ref().is_some_and(|a| Arc::ptr_eq(a, s));
+            if let Err(e) = s.sync(sealed) {
+                self.flush_failed(&dirty, &e, s)?;
+            }
+        }
+        if new_files {
+            self.state.sync_dir(&self.dir)?;
+        }
+        if epochs && let Err(e) = self.write_epochs(true) {
+            let mut w = self.writer.lock();
+            w.epochs_unsynced = true;
+            dirty.iter().for_each(|s| w.mark_dirty(s));
+            return Err(e);
+        }
+        let w = self.writer.lock();
+        if w.truncations == truncations {
+            self.recovery_point.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(self.recovery_point())
+    }
+    /// A segment that retention removed meanwhile needs no sync; anything else stays unsynced and is told.
+    fn flush_failed(
+        &self,
+        dirty: &[Arc<Segment>],
+        e: &LogError,
+        s: &Arc<Segment>,
+    ) -> Result<(), LogError> {
+        let mut w = self.writer.lock();
+        if self.segments.load().iter().any(|x| Arc::ptr_eq(x, s)) {
+            dirty.iter().for_each(|d| w.mark_dirty(d));
+            return Err(e.clone());
+        }
+        Ok(())
+    }
+
+    /// Flushes, writes the producer snapshot and closes; later writes answer `Closed`.
+    pub fn close_clean(&self) -> Result<(), LogError> {
+        {
+            let mut w = self.writer.lock();
+            if w.closed {
+                return Ok(());
+            }
+            self.check_writable(&w)?;
+            self.supersede_mirror(&mut w)?;
+            w.closed = true;
+            if let Some(active) = self.active() {
+                active.seal()?;
+                let end = self.log_end_offset();
+                if !w.snapshots.contains(&end) {
+                    self.write_snapshot(&mut w, end, true)?;
+                }
+            }
+        }
+        self.flush()?;
+        self.segments
+            .load()
+            .iter()
+            .try_for_each(|s| s.sync_indexes_and_release())
+    }
+
+    /// Closes without writing anything more (the directory is offline, or goes away).
+    pub(crate) fn close_dirty(&self) {
+        let mut w = self.writer.lock();
+        w.closed = true;
+        w.mirror_token = 0;
+        self.segments.load().iter().for_each(|s| s.release_files());
+    }
+
+    /// Closes and removes: the directory is renamed to `<topic>-<partition>.<random>-delete` at once, then removed.
+    pub fn delete(&self) -> Result<(), LogError> {
+        self.close_dirty();
+        if !self.dir.exists() {
+            return Ok(());
+        }
+        let Some(parent) = self.dir.parent() else {
+            return Ok(());
+        };
+        let away = parent.join(names::deleted_dir(&self.topic, self.partition));
+        fs::rename(&self.dir, &away).map_err(|e| self.state.fatal("rename", &self.dir, &e))?;
+        self.state.sync_dir(parent)?;
+        fs::remove_dir_all(&away).map_err(|e| self.state.fatal("remove", &away, &e))
+    }
+}
+
+/// Oldest first, so that a crash in between leaves a log without a hole.
+fn remove_all(gone: &[Arc<Segment>]) -> Result<(), LogError> {
+    gone.iter().try_for_each(|s| s.remove())
+}

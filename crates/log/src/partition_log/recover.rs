@@ -1,0 +1,479 @@
+//! Opening: what is on disk, which part of it is checked, where it is cut.
+//!
+//! Segments wholly below the recovery point are believed (their headers are still checked when they are read). Everything
+//! else is walked: batches at or above the recovery point must pass their CRC, and the log is cut at the first that does
+//! not, whatever follows. A bad batch below the recovery point was synced once: that is damage, and nobody cuts it silently.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
+use tarn_records::{ControlRecord, ControlType, parse_control_record};
+
+use super::append::Incoming;
+use super::salvage;
+use super::{LogEnd, NO_EPOCH, PartitionLog, Writer};
+use crate::checkpoint;
+use crate::config::{LogConfig, OpenOptions};
+use crate::epochs::EpochCache;
+use crate::error::LogError;
+use crate::names;
+use crate::producers::Producers;
+use crate::scan::{Found, Scanner, Stop};
+use crate::segment::Segment;
+
+/// Control batches are tiny; a larger one is no marker of ours or Kafka's.
+pub(crate) const CONTROL_BATCH_BYTES_MAX: usize = 64 * 1024;
+
+/// After a crash the last bytes of a walked segment are checked although they were synced: cheap, and a disk that lies about
+/// a sync lies about its last bytes.
+const RECHECK_BYTES: u64 = 8 << 20;
+
+/// What a directory listing gave.
+#[derive(Debug, Default)]
+struct Listing {
+    bases: BTreeSet<i64>,
+    snapshots: BTreeSet<i64>,
+}
+
+impl PartitionLog {
+    /// Opens the log in `dir` (named `<topic>-<partition>`). A directory that does not exist is an empty log and stays
+    /// non-existent until the first append or until a start offset must be remembered. Recovers as `options` say.
+    pub fn open(
+        dir: &Path,
+        config: LogConfig,
+        options: OpenOptions,
+    ) -> Result<Arc<PartitionLog>, LogError> {
+        let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let Some((topic, partition)) = names::parse_partition_dir(name) else {
+            let reason = "a log directory is called <topic>-<partition>".to_owned();
+            return Err(LogError::BadFile {
+                path: dir.to_path_buf(),
+                reason,
+            });
+        };
+        let start = options.log_start_offset.max(0);
+        let log = PartitionLog {
+            dir: dir.to_path_buf(),
+            topic: topic.to_owned(),
+            partition,
+            state: Arc::clone(&options.dir_state),
+            config: ArcSwap::from_pointee(config),
+            segments: ArcSwap::default(),
+            end: ArcSwap::from_pointee(LogEnd {
+                offset: start,
+                segment_base: start,
+                position: 0,
+            }),
+            log_start: AtomicI64::new(start),
+            high_watermark: AtomicI64::new(start),
+            recovery_point: AtomicI64::new(start),
+            first_unstable: AtomicI64::new(i64::MAX),
+            latest_epoch: AtomicI32::new(NO_EPOCH),
+            unflushed_bytes: AtomicU64::new(0),
+            epochs: RwLock::default(),
+            producers: Mutex::default(),
+            writer: Mutex::new(Writer {
+                closed: false,
+                mirror_token: 0,
+                tokens_given: 0,
+                unpublished: false,
+                truncations: 0,
+                dirty: Vec::new(),
+                new_files: false,
+                epochs_unsynced: false,
+                topic_id: options.topic_id.clone(),
+                snapshots: BTreeSet::new(),
+            }),
+            flushing: Mutex::new(()),
+        };
+        log.load(&options)?;
+        Ok(Arc::new(log))
+    }
+
+    fn load(&self, options: &OpenOptions) -> Result<(), LogError> {
+        let listing = list(&self.dir)?;
+        if listing.bases.is_empty() {
+            return Ok(());
+        }
+        let mut w = self.writer.lock();
+        w.snapshots = listing.snapshots;
+        let interval = u64::from(self.config.load().index_interval_bytes);
+        let (mut segments, mut distrusted) = (Vec::new(), Vec::new());
+        for base in listing.bases {
+            let (segment, good) =
+                Segment::load(&self.dir, base, &self.state, options.now_ms, interval)?;
+            if !good {
+                distrusted.push(segments.len());
+            }
+            segments.push(segment);
+        }
+        self.set_segments(segments.clone());
+        let known_epochs = self.load_epochs();
+        let end = if options.clean_shutdown {
+            self.open_clean(&mut w, &segments, &distrusted)?
+        } else {
+            self.open_unclean(&mut w, &segments, &distrusted, options.recovery_point)?
+        };
+        if !known_epochs {
+            self.rebuild_epochs(&mut w)?;
+        }
+        self.settle(&mut w, options, end)
+    }
+
+    /// Everything was synced: only what stands behind the last index entry is looked at.
+    fn open_clean(
+        &self,
+        w: &mut Writer,
+        segments: &[Arc<Segment>],
+        distrusted: &[usize],
+    ) -> Result<i64, LogError> {
+        for &at in distrusted {
+            self.rebuild_indexes(&segments[at])?;
+        }
+        let Some(last) = segments.last() else {
+            return Ok(0);
+        };
+        let end = last.restore_tail()?;
+        *self.producers.lock() = self.replay_producers(w, segments, end)?;
+        self.recovery_point.store(end, Ordering::Release);
+        Ok(end)
+    }
+
+    fn open_unclean(
+        &self,
+        w: &mut Writer,
+        segments: &[Arc<Segment>],
+        distrusted: &[usize],
+        recovery_point: Option<i64>,
+    ) -> Result<i64, LogError> {
+        let synced = recovery_point.unwrap_or(0);
+        let from = segments
+            .partition_point(|s| s.base_offset <= synced)
+            .saturating_sub(1);
+        for &at in distrusted.iter().filter(|at| **at < from) {
+            self.rebuild_indexes(&segments[at])?;
+        }
+        let first = &segments[from];
+        self.epochs.write().truncate_from_end(first.base_offset);
+        *self.producers.lock() = self.replay_producers(w, segments, first.base_offset)?;
+        let mut next = first.base_offset;
+        for at in from..segments.len() {
+            let s = &segments[at];
+            let cut = if s.base_offset < next {
+                Some((0, format!("segment starts below offset {next}")))
+            } else {
+                next = s.base_offset;
+                self.walk(w, s, synced, &mut next)?
+            };
+            w.mark_dirty(s);
+            let Some((position, reason)) = cut else {
+                continue;
+            };
+            let is_last = at + 1 == segments.len();
+            if next < synced || (recovery_point.is_none() && !is_last) {
+                return Err(s.damaged(Stop::Bad { position, reason }, next));
+            }
+            self.cut_behind(w, segments, at, position, next, &reason)?;
+            break;
+        }
+        self.recovery_point
+            .store(synced.min(next), Ordering::Release);
+        Ok(next)
+    }
+
+    /// Walks one segment into indexes, epochs and producers; `Some` tells where it must be cut.
+    fn walk(
+        &self,
+        w: &mut Writer,
+        s: &Arc<Segment>,
+        synced: i64,
+        next: &mut i64,
+    ) -> Result<Option<(u64, String)>, LogError> {
+        s.reset_indexes()?;
+        s.txns.reset()?;
+        let mut scan = Scanner::new(&s.log, 0, s.size());
+        let recheck_from = s.size().saturating_sub(RECHECK_BYTES);
+        loop {
+            let recheck = scan.position() >= recheck_from;
+            let found = match scan.next(|h| recheck || h.last_offset() >= synced) {
+                Ok(Some(found)) => found,
+                Ok(None) => return Ok(None),
+                Err(Stop::Failed(e)) => return Err(e),
+                Err(Stop::Bad { position, reason }) => return Ok(Some((position, reason))),
+            };
+            let h = found.header;
+            if h.base_offset < *next || !s.can_hold(h.last_offset()) {
+                let reason = format!(
+                    "batch at offset {} does not follow offset {next}",
+                    h.base_offset
+                );
+                return Ok(Some((found.position, reason)));
+            }
+            let control = read_control(s, &found)?;
+            self.take_in(w, s, &Incoming { header: h, control }, found.position)?;
+            *next = h.next_offset();
+        }
+    }
+
+    fn cut_behind(
+        &self,
+        w: &mut Writer,
+        segments: &[Arc<Segment>],
+        at: usize,
+        position: u64,
+        next: i64,
+        reason: &str,
+    ) -> Result<(), LogError> {
+        let s = &segments[at];
+        let later = &segments[at + 1..];
+        let lost: u64 = s.size() - position + later.iter().map(|s| s.size()).sum::<u64>();
+        let log = names::partition_dir(&self.topic, self.partition);
+        if later.iter().any(|l| l.size() > 0) || salvage::good_batch_behind(s, position, next)? {
+            // Not a torn tail: something whole stands behind the damage. It cannot stay in the log, but it is not thrown away.
+            salvage::set_aside(&self.state, &self.dir, s, position, later)?;
+            tracing::error!(
+                log,
+                offset = next,
+                position,
+                bytes = lost,
+                reason,
+                "log is damaged: it ends at this offset now, the bytes behind are kept in *.damaged files beside it"
+            );
+        } else {
+            tracing::warn!(
+                log,
+                offset = next,
+                position,
+                bytes = lost,
+                reason,
+                "unclean shutdown: torn end of log is cut"
+            );
+        }
+        for l in later.iter().rev() {
+            l.remove()?;
+        }
+        s.publish(position);
+        s.cut_unpublished()?;
+        s.sync(false)?;
+        w.new_files = true;
+        self.set_segments(segments[..=at].to_vec());
+        Ok(())
+    }
+
+    /// Last steps of every opening: offsets, watermark, stray files, descriptors.
+    fn settle(&self, w: &mut Writer, options: &OpenOptions, end: i64) -> Result<(), LogError> {
+        let segments = self.segments.load_full();
+        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+            return Ok(());
+        };
+        self.publish_end(last, last.size(), end);
+        let start = options.log_start_offset.max(first.base_offset);
+        if start > end {
+            tracing::warn!(
+                log = names::partition_dir(&self.topic, self.partition),
+                start,
+                end,
+                "log ends below its start offset, it begins again there"
+            );
+            return self.restart_at(w, start, options.now_ms);
+        }
+        self.log_start.store(start, Ordering::Release);
+        self.high_watermark
+            .store(options.high_watermark.clamp(start, end), Ordering::Release);
+        self.recovery_point.fetch_max(start, Ordering::AcqRel);
+        self.change_epochs(w, |c| {
+            c.truncate_from_end(end) | (c.truncate_from_start(start))
+        })?;
+        self.latest_epoch.store(
+            self.epochs.read().latest().unwrap_or(NO_EPOCH),
+            Ordering::Release,
+        );
+        {
+            let mut producers = self.producers.lock();
+            producers.high_watermark_moved(self.high_watermark());
+            self.note_first_unstable(&producers);
+        }
+        let bases: BTreeSet<i64> = segments.iter().map(|s| s.base_offset).collect();
+        let newest = w.snapshots.range(..=end).next_back().copied();
+        self.drop_snapshots(w, |offset| {
+            offset > end || (!bases.contains(&offset) && Some(offset) != newest)
+        });
+        segments.iter().for_each(|s| s.release_files());
+        Ok(())
+    }
+
+    /// Reads the epoch checkpoint; false when it is not there or not whole.
+    fn load_epochs(&self) -> bool {
+        let path = self.dir.join(checkpoint::LEADER_EPOCHS);
+        let parsed = match fs::read_to_string(&path) {
+            Ok(text) => checkpoint::parse_epochs(&text),
+            Err(e) => Err(e.to_string()),
+        };
+        match parsed {
+            Ok(entries) => {
+                *self.epochs.write() = EpochCache::new(entries);
+                true
+            }
+            Err(reason) => {
+                tracing::warn!(path = %path.display(), reason, "epoch checkpoint is unusable, epochs are read from the batches");
+                false
+            }
+        }
+    }
+    fn rebuild_epochs(&self, w: &mut Writer) -> Result<(), LogError> {
+        let mut cache = EpochCache::default();
+        for s in self.segments.load().iter() {
+            let mut scan = Scanner::new(&s.log, 0, s.size());
+            while let Some(b) = scan
+                .next(|_| false)
+                .map_err(|e| s.damaged(e, s.base_offset))?
+            {
+                cache.assign(b.header.leader_epoch, b.header.base_offset);
+            }
+        }
+        self.change_epochs(w, |c| {
+            *c = cache;
+            true
+        })
+    }
+    fn rebuild_indexes(&self, s: &Segment) -> Result<(), LogError> {
+        tracing::warn!(segment = %s.log.path().display(), "index is missing or malformed, it is rebuilt");
+        s.reset_indexes()?;
+        let interval = self.config.load().index_interval_bytes;
+        let mut scan = Scanner::new(&s.log, 0, s.size());
+        while let Some(b) = scan
+            .next(|_| false)
+            .map_err(|e| s.damaged(e, s.base_offset))?
+        {
+            s.note_batch(&b.header, b.position, interval)?;
+        }
+        s.seal()
+    }
+
+    /// Producer state as it was at offset `upto`: newest usable snapshot, then the batches behind it.
+    pub(super) fn replay_producers(
+        &self,
+        w: &mut Writer,
+        segments: &[Arc<Segment>],
+        upto: i64,
+    ) -> Result<Producers, LogError> {
+        let mut producers = Producers::default();
+        let mut from = segments.first().map_or(0, |s| s.base_offset);
+        while let Some(offset) = w.snapshots.range(from..=upto).next_back().copied() {
+            let path = names::segment_file(&self.dir, offset, names::SNAPSHOT);
+            let read = fs::read(&path).map_err(|e| e.to_string());
+            match read.and_then(|b| Producers::from_snapshot(&b).map_err(str::to_owned)) {
+                Ok(p) => {
+                    producers = p;
+                    from = offset;
+                    break;
+                }
+                Err(reason) => {
+                    tracing::warn!(path = %path.display(), reason, "producer snapshot is unusable, an older one is taken");
+                    self.drop_snapshots(w, |o| o == offset);
+                }
+            }
+        }
+        for s in &segments[super::read::floor(segments, from).min(segments.len())..] {
+            if s.base_offset >= upto || from >= upto {
+                break;
+            }
+            let start = s.locate(from, s.size())?.map_or(s.size(), |b| b.position);
+            let mut scan = Scanner::new(&s.log, start, s.size());
+            while let Some(b) = scan.next(|_| false).map_err(|e| s.damaged(e, from))? {
+                if b.header.base_offset >= upto {
+                    break;
+                }
+                if b.header.base_offset >= from
+                    && (b.header.has_producer_id() || b.header.is_control())
+                {
+                    producers.apply(&b.header, read_control(s, &b)?.as_ref());
+                }
+            }
+        }
+        Ok(producers)
+    }
+
+    /// Removes snapshots that `which` selects; failing to remove one is harmless.
+    pub(super) fn drop_snapshots(&self, w: &mut Writer, which: impl Fn(i64) -> bool) {
+        let gone: Vec<i64> = w.snapshots.iter().copied().filter(|o| which(*o)).collect();
+        for offset in gone {
+            w.snapshots.remove(&offset);
+            let path = names::segment_file(&self.dir, offset, names::SNAPSHOT);
+            if let Err(e) = fs::remove_file(&path) {
+                tracing::debug!(path = %path.display(), error = %e, "cannot remove an old producer snapshot");
+            }
+        }
+    }
+}
+
+/// The control record of a batch in a file; malformed or oversized ones count as unknown: kept as bytes, meaning nothing.
+fn read_control(s: &Segment, found: &Found) -> Result<Option<ControlRecord>, LogError> {
+    if !found.header.is_control() {
+        return Ok(None);
+    }
+    let mut bytes = vec![0u8; found.header.size().min(CONTROL_BATCH_BYTES_MAX)];
+    s.log.read_at(&mut bytes, found.position)?;
+    Ok(Some(control_or_unknown(&bytes)))
+}
+
+/// Reads a whole control batch leniently.
+pub(crate) fn control_or_unknown(batch: &[u8]) -> ControlRecord {
+    let record = tarn_records::BatchView::first(batch)
+        .and_then(|v| v.records(CONTROL_BATCH_BYTES_MAX))
+        .ok()
+        .and_then(|mut r| r.next())
+        .and_then(Result::ok);
+    let unknown = ControlRecord {
+        kind: ControlType::Unknown(-1),
+        value: None,
+    };
+    record
+        .and_then(|r| parse_control_record(&r).ok())
+        .unwrap_or(unknown)
+}
+
+/// Lists a partition directory and clears what an interrupted run left: temp files, `.deleted`, indexes without a log.
+fn list(dir: &Path) -> Result<Listing, LogError> {
+    let failed = |e: io::Error| LogError::Io {
+        context: "cannot list",
+        path: dir.to_path_buf(),
+        source: Arc::new(e),
+    };
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
+        other => other.map_err(failed)?,
+    };
+    let mut listing = Listing::default();
+    let mut indexes = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if name.ends_with(".tmp") || name.ends_with(".deleted") {
+            fs::remove_file(entry.path()).map_err(failed)?;
+            continue;
+        }
+        match names::parse_segment_file(name) {
+            Some((base, names::LOG)) => _ = listing.bases.insert(base),
+            Some((offset, names::SNAPSHOT)) => _ = listing.snapshots.insert(offset),
+            Some((base, names::OFFSET_INDEX | names::TIME_INDEX | names::TXN_INDEX)) => {
+                indexes.push((base, entry.path()))
+            }
+            _ => {}
+        }
+    }
+    for (_, path) in indexes
+        .iter()
+        .filter(|(base, _)| !listing.bases.contains(base))
+    {
+        fs::remove_file(path).map_err(failed)?;
+    }
+    Ok(listing)
+}

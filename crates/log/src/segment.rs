@@ -1,0 +1,321 @@
+//! One segment: a `.log` file and its three indexes. Knows batches and positions, nothing of epochs, producers or limits.
+//!
+//! The published size is what readers may see; the writer (serialised above) may have more bytes behind it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tarn_records::{BatchHeader, NO_TIMESTAMP};
+
+use crate::error::LogError;
+use crate::index::{OffsetIndex, TimeIndex};
+use crate::names;
+use crate::scan::{Found, Scanner, Stop};
+use crate::state::{FileHandle, LogDirState};
+use crate::txn_index::TxnIndex;
+
+/// Positions are 32-bit in the index; a file may not pass this.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// One segment of a log.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) base_offset: i64,
+    pub(crate) log: Arc<FileHandle>,
+    pub(crate) offsets: OffsetIndex,
+    pub(crate) times: TimeIndex,
+    pub(crate) txns: TxnIndex,
+    size: AtomicU64,
+    tail: Mutex<Tail>,
+}
+
+/// What the writer knows beyond the indexes.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    bytes_since_index_entry: u64,
+    /// Largest timestamp and the last offset of its batch; `None` until loaded.
+    largest: Option<(i64, i64)>,
+    /// Timestamp that decides when the segment is old enough to roll; `None` until loaded.
+    first_timestamp: Option<i64>,
+    created_ms: i64,
+}
+
+impl Segment {
+    fn new(dir: &Path, base_offset: i64, state: &Arc<LogDirState>, now_ms: i64) -> Segment {
+        let file = |extension| names::segment_file(dir, base_offset, extension);
+        Segment {
+            base_offset,
+            log: FileHandle::new(file(names::LOG), state),
+            offsets: OffsetIndex::new(file(names::OFFSET_INDEX), base_offset, state),
+            times: TimeIndex::new(file(names::TIME_INDEX), base_offset, state),
+            txns: TxnIndex::new(file(names::TXN_INDEX), state),
+            size: AtomicU64::new(0),
+            tail: Mutex::new(Tail {
+                bytes_since_index_entry: 0,
+                largest: Some((NO_TIMESTAMP, base_offset)),
+                first_timestamp: None,
+                created_ms: now_ms,
+            }),
+        }
+    }
+    /// A new, empty one; makes the `.log` file.
+    pub(crate) fn create(
+        dir: &Path,
+        base_offset: i64,
+        state: &Arc<LogDirState>,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>, LogError> {
+        let s = Segment::new(dir, base_offset, state, now_ms);
+        s.log.create()?;
+        Ok(Arc::new(s))
+    }
+    /// One that is on disk. Gives whether its indexes can be trusted.
+    pub(crate) fn load(
+        dir: &Path,
+        base_offset: i64,
+        state: &Arc<LogDirState>,
+        now_ms: i64,
+        index_interval_bytes: u64,
+    ) -> Result<(Arc<Segment>, bool), LogError> {
+        let mut s = Segment::new(dir, base_offset, state, now_ms);
+        let size = s.log.len_on_disk()?.unwrap_or(0);
+        s.size.store(size, Ordering::Release);
+        s.tail.lock().largest = None;
+        let there = s.offsets.is_on_disk()? || size <= index_interval_bytes;
+        let good = s.offsets.load(size)? & s.times.load()?;
+        s.txns.load()?;
+        Ok((Arc::new(s), there && good))
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+    /// Lets readers see the file up to `size`.
+    pub(crate) fn publish(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+    /// Whether a relative offset of this segment can hold `last_offset`.
+    pub(crate) fn can_hold(&self, last_offset: i64) -> bool {
+        last_offset
+            .checked_sub(self.base_offset)
+            .is_some_and(|d| (0..=i64::from(i32::MAX)).contains(&d))
+    }
+    /// Whether one more entry would take an index above `bytes_max`.
+    pub(crate) fn index_is_full(&self, bytes_max: u32) -> bool {
+        let max = bytes_max as usize;
+        (self.offsets.len() + 1) * 8 > max || (self.times.len() + 1) * 12 > max
+    }
+    /// Milliseconds between the segment's first record (or its creation, when records carry no time) and this append.
+    pub(crate) fn age_at_append_ms(&self, timestamp: i64, now_ms: i64) -> Result<i64, LogError> {
+        if self.size() == 0 {
+            return Ok(0);
+        }
+        let (first, created) = {
+            let t = self.tail.lock();
+            (t.first_timestamp, t.created_ms)
+        };
+        let first = match first {
+            Some(f) => f,
+            None => {
+                let f = self
+                    .first_batch()?
+                    .map_or(NO_TIMESTAMP, |b| b.header.max_timestamp);
+                self.tail.lock().first_timestamp = Some(f);
+                f
+            }
+        };
+        Ok(if first >= 0 && timestamp >= 0 {
+            timestamp.saturating_sub(first)
+        } else {
+            now_ms.saturating_sub(created)
+        })
+    }
+    fn first_batch(&self) -> Result<Option<Found>, LogError> {
+        let mut scan = Scanner::new(&self.log, 0, self.size());
+        scan.next(|_| false)
+            .map_err(|s| self.damaged(s, self.base_offset))
+    }
+
+    /// Takes a batch written at `position` into the indexes (before it is published).
+    pub(crate) fn note_batch(
+        &self,
+        h: &BatchHeader,
+        position: u64,
+        interval_bytes: u32,
+    ) -> Result<(), LogError> {
+        let (index_due, largest) = {
+            let mut t = self.tail.lock();
+            if position == 0 {
+                t.first_timestamp = Some(h.max_timestamp);
+            }
+            let largest = match t.largest {
+                Some(l) if l.0 >= h.max_timestamp => l,
+                _ => (h.max_timestamp, h.last_offset()),
+            };
+            t.largest = Some(largest);
+            let due = t.bytes_since_index_entry > u64::from(interval_bytes);
+            if due {
+                t.bytes_since_index_entry = 0;
+            }
+            t.bytes_since_index_entry += h.size() as u64;
+            (due, largest)
+        };
+        if index_due && position <= SEGMENT_BYTES_MAX {
+            self.offsets.push(h.last_offset(), position)?;
+            self.times.push_if_above(largest.0, largest.1)?;
+        }
+        Ok(())
+    }
+
+    /// The first batch whose last offset is ≥ `offset`, looking no further than byte `limit`.
+    pub(crate) fn locate(&self, offset: i64, limit: u64) -> Result<Option<Found>, LogError> {
+        let from = self.offsets.lookup(offset)?;
+        let mut scan = Scanner::new(&self.log, if from < limit { from } else { 0 }, limit);
+        let mut near = self.base_offset;
+        loop {
+            match scan.next(|_| false).map_err(|s| self.damaged(s, near))? {
+                Some(b) if b.header.last_offset() < offset => near = b.header.next_offset(),
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// Largest timestamp and the last offset of the batch that has it; −1 when there is none.
+    pub(crate) fn largest_timestamp(&self) -> Result<(i64, i64), LogError> {
+        if let Some(l) = self.tail.lock().largest {
+            return Ok(l);
+        }
+        // A sealed segment's time index ends with its largest timestamp.
+        let l = self
+            .times
+            .last()?
+            .unwrap_or((NO_TIMESTAMP, self.base_offset));
+        self.tail.lock().largest = Some(l);
+        Ok(l)
+    }
+
+    /// Re-derives what lies behind the last index entry by walking it. Gives the offset after the last batch.
+    pub(crate) fn restore_tail(&self) -> Result<i64, LogError> {
+        let size = self.size();
+        let from = self.offsets.last()?.map_or(0, |(_, position)| position);
+        let mut largest = self
+            .times
+            .last()?
+            .unwrap_or((NO_TIMESTAMP, self.base_offset));
+        let mut next_offset = self.base_offset;
+        let mut scan = Scanner::new(&self.log, from, size);
+        while let Some(b) = scan
+            .next(|_| false)
+            .map_err(|s| self.damaged(s, next_offset))?
+        {
+            next_offset = b.header.next_offset();
+            if b.header.max_timestamp > largest.0 {
+                largest = (b.header.max_timestamp, b.header.last_offset());
+            }
+        }
+        let mut t = self.tail.lock();
+        t.bytes_since_index_entry = size - from;
+        t.largest = Some(largest);
+        t.first_timestamp = None;
+        Ok(next_offset)
+    }
+
+    /// Empties the indexes before a rebuild by [`Self::note_batch`].
+    pub(crate) fn reset_indexes(&self) -> Result<(), LogError> {
+        self.offsets.reset()?;
+        self.times.reset()?;
+        let mut t = self.tail.lock();
+        t.bytes_since_index_entry = 0;
+        t.largest = Some((NO_TIMESTAMP, self.base_offset));
+        t.first_timestamp = None;
+        Ok(())
+    }
+
+    /// Offset after the last batch in front of byte `position`; all of those batches end below `offset`.
+    pub(crate) fn end_before(&self, offset: i64, position: u64) -> Result<i64, LogError> {
+        let from = self.offsets.lookup(offset.saturating_sub(1))?;
+        let mut end = self.base_offset;
+        let mut scan = Scanner::new(&self.log, if from < position { from } else { 0 }, position);
+        while let Some(b) = scan.next(|_| false).map_err(|s| self.damaged(s, end))? {
+            end = b.header.next_offset();
+        }
+        Ok(end)
+    }
+    /// Cuts the segment at `position`, which is the start of the batch at or after `offset`.
+    pub(crate) fn truncate_at(&self, position: u64, offset: i64) -> Result<(), LogError> {
+        self.publish(position.min(self.size()));
+        self.offsets.truncate_to_position(position)?;
+        self.times.truncate_to_offset(offset)?;
+        self.txns.truncate_to_offset(offset)?;
+        self.log.set_len(position)?;
+        self.restore_tail().map(|_| ())
+    }
+    /// Removes bytes behind the published size.
+    pub(crate) fn cut_unpublished(&self) -> Result<(), LogError> {
+        self.log.set_len(self.size())
+    }
+
+    /// Writes out the indexes for good: no more appends will come (roll, close).
+    pub(crate) fn seal(&self) -> Result<(), LogError> {
+        let (timestamp, offset) = self.largest_timestamp()?;
+        self.times.push_if_above(timestamp, offset)?;
+        self.offsets.ensure_on_disk()?;
+        self.times.ensure_on_disk()
+    }
+    /// Syncs the data, and for sealed segments the indexes, which recovery will not rebuild any more.
+    pub(crate) fn sync(&self, sealed: bool) -> Result<(), LogError> {
+        self.log.sync()?;
+        if sealed {
+            self.offsets.sync()?;
+            self.times.sync()?;
+            self.txns.sync()?;
+        }
+        Ok(())
+    }
+    /// Last step of a clean close.
+    pub(crate) fn sync_indexes_and_release(&self) -> Result<(), LogError> {
+        for file in &self.files()[1..] {
+            file.sync_if_dirty()?;
+        }
+        self.release_files();
+        Ok(())
+    }
+    /// When the file was last written, epoch milliseconds (stands in for records without time).
+    pub(crate) fn modified_ms(&self) -> Result<Option<i64>, LogError> {
+        let modified = std::fs::metadata(self.log.path()).and_then(|m| m.modified());
+        let modified = modified.map_err(|e| self.log.read_failed(e))?;
+        Ok(modified
+            .duration_since(std::time::UNIX_EPOCH)
+            .ok()
+            .and_then(|d| i64::try_from(d.as_millis()).ok()))
+    }
+    fn files(&self) -> [&Arc<FileHandle>; 4] {
+        [
+            &self.log,
+            self.offsets.file(),
+            self.times.file(),
+            self.txns.file(),
+        ]
+    }
+    /// Closes the descriptors; they come back when needed.
+    pub(crate) fn release_files(&self) {
+        self.files().iter().for_each(|f| f.close());
+    }
+    /// Removes all its files.
+    pub(crate) fn remove(&self) -> Result<(), LogError> {
+        self.files().iter().try_for_each(|f| f.remove())
+    }
+    pub(crate) fn damaged(&self, stop: Stop, near_offset: i64) -> LogError {
+        match stop {
+            Stop::Failed(e) => e,
+            Stop::Bad { position, reason } => LogError::Damaged {
+                path: self.log.path().to_path_buf(),
+                position,
+                offset: near_offset,
+                reason,
+            },
+        }
+    }
+}

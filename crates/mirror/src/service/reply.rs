@@ -1,0 +1,356 @@
+//! Answers in the caller's dialect. The only place where symbolic errors become numbers and states become names.
+
+use tarn_wire::messages as m;
+use tarn_wire::{ApiKey, ErrorCode, Frame, Message, Str, WireError, encode_body, response_frame};
+
+use super::forms::VERSION;
+use crate::commands::TopicResult;
+use crate::dialect::{Dialect, MirrorError};
+
+/// An answer that is ready to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MirrorReply {
+    key: ApiKey,
+    body: Body,
+}
+
+macro_rules! bodies {
+    ($($name:ident,)*) => {
+        /// The message inside, by dialect.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(missing_docs)]
+        pub enum Body {
+            $($name(m::$name),)*
+        }
+
+        $(impl From<m::$name> for Body {
+            fn from(message: m::$name) -> Body {
+                Body::$name(message)
+            }
+        })*
+
+        impl MirrorReply {
+            /// The whole response with length and header.
+            pub fn frame(&self, correlation_id: i32) -> Result<Frame, WireError> {
+                match &self.body {
+                    $(Body::$name(message) => response_frame(self.key, correlation_id, VERSION, message),)*
+                }
+            }
+
+            /// The body alone.
+            pub fn bytes(&self) -> Result<Frame, WireError> {
+                match &self.body {
+                    $(Body::$name(message) => encode_body(message, VERSION),)*
+                }
+            }
+        }
+    };
+}
+
+bodies! {
+    CreateMirrorResponse,
+    AddTopicsToMirrorResponse,
+    RemoveTopicsFromMirrorResponse,
+    PauseMirrorTopicsResponse,
+    ResumeMirrorTopicsResponse,
+    StartMirrorTopicsResponse,
+    StopMirrorTopicsResponse,
+    LatePauseMirrorTopicsResponse,
+    LateResumeMirrorTopicsResponse,
+    ListMirrorsResponse,
+    ListClusterMirrorsResponse,
+    DescribeMirrorsResponse,
+    DescribeClusterMirrorsResponse,
+    ReadMirrorStatesResponse,
+    LateReadMirrorStatesResponse,
+    WriteMirrorStatesResponse,
+    LateWriteMirrorStatesResponse,
+    DeleteMirrorResponse,
+    DeleteClusterMirrorResponse,
+    BumpLeaderEpochsResponse,
+    LateBumpLeaderEpochsResponse,
+}
+
+impl MirrorReply {
+    pub(super) fn new(key: ApiKey, body: impl Into<Body>) -> MirrorReply {
+        MirrorReply {
+            key,
+            body: body.into(),
+        }
+    }
+
+    /// The message inside.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+}
+
+/// Code and text at the top of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Top {
+    pub(super) code: i16,
+    pub(super) message: Option<Str>,
+}
+
+impl Top {
+    pub(super) fn of(error: Option<&MirrorError>, dialect: Dialect) -> Top {
+        match error {
+            None => Top::default(),
+            Some(error) => Top {
+                code: error.code(dialect),
+                message: Some(Str::from(error.to_string())),
+            },
+        }
+    }
+}
+
+/// The answer of a request that failed as a whole (or could not even be read).
+pub(super) fn refusal(key: ApiKey, dialect: Dialect, error: &MirrorError) -> MirrorReply {
+    let top = Top::of(Some(error), dialect);
+    let (code, text) = (top.code, top.message.clone());
+    let late = dialect != Dialect::Early;
+    match key {
+        ApiKey::LIST_MIRRORS if late => MirrorReply::new(
+            key,
+            m::ListClusterMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::LIST_MIRRORS => MirrorReply::new(
+            key,
+            m::ListMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::DESCRIBE_MIRRORS if late => MirrorReply::new(
+            key,
+            m::DescribeClusterMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::DESCRIBE_MIRRORS => MirrorReply::new(
+            key,
+            m::DescribeMirrorsResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::READ_MIRROR_STATES if late => MirrorReply::new(
+            key,
+            m::LateReadMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::READ_MIRROR_STATES => MirrorReply::new(
+            key,
+            m::ReadMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::WRITE_MIRROR_STATES if late => MirrorReply::new(
+            key,
+            m::LateWriteMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::WRITE_MIRROR_STATES => MirrorReply::new(
+            key,
+            m::WriteMirrorStatesResponse {
+                error_code: code,
+                error_message: text,
+                ..Default::default()
+            },
+        ),
+        ApiKey::CREATE_MIRROR | ApiKey::DELETE_MIRROR | ApiKey::BUMP_LEADER_EPOCHS => {
+            plain(key, dialect, Some(error))
+        }
+        _ => topics(key, dialect, &Str::EMPTY, Some(error), &[]),
+    }
+}
+
+/// Answers that have nothing but a result: 94, 104, 105.
+pub(super) fn plain(key: ApiKey, dialect: Dialect, error: Option<&MirrorError>) -> MirrorReply {
+    let Top { code, message } = Top::of(error, dialect);
+    match (key, dialect) {
+        (ApiKey::CREATE_MIRROR, _) => MirrorReply::new(
+            key,
+            m::CreateMirrorResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
+        ),
+        (ApiKey::DELETE_MIRROR, Dialect::Early) => MirrorReply::new(
+            key,
+            m::DeleteMirrorResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
+        ),
+        (ApiKey::DELETE_MIRROR, _) => MirrorReply::new(
+            key,
+            m::DeleteClusterMirrorResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
+        ),
+        (_, Dialect::Early) => MirrorReply::new(
+            key,
+            m::BumpLeaderEpochsResponse {
+                error_code: code,
+                ..Default::default()
+            },
+        ),
+        _ => MirrorReply::new(
+            key,
+            m::LateBumpLeaderEpochsResponse {
+                error_code: code,
+                error_message: message,
+                ..Default::default()
+            },
+        ),
+    }
+}
+
+macro_rules! topic_answer {
+    ($response:ident, $module:ident, $key:expr, $top:expr, $topics:expr, $dialect:expr $(, $mirror:expr)?) => {{
+        let topics = $topics
+            .iter()
+            .map(|t| {
+                let top = Top::of(t.error.as_ref(), $dialect);
+                m::$module::MirrorTopicResult {
+                    name: t.name.clone(),
+                    error_code: top.code,
+                    error_message: top.message,
+                    ..Default::default()
+                }
+            })
+            .collect();
+        MirrorReply::new(
+            $key,
+            m::$response {
+                error_code: $top.code,
+                error_message: $top.message,
+                topics,
+                $(mirror_name: $mirror.clone(),)?
+                ..Default::default()
+            },
+        )
+    }};
+}
+
+/// Answers with a result per topic: 95, 96, 102, 103. The top-level code is the error of the whole, or the first topic error, so that a
+/// client that looks only there learns of it.
+pub(super) fn topics(
+    key: ApiKey,
+    dialect: Dialect,
+    mirror: &Str,
+    error: Option<&MirrorError>,
+    results: &[TopicResult],
+) -> MirrorReply {
+    let first = error.or_else(|| results.iter().find_map(|t| t.error.as_ref()));
+    let top = Top::of(first, dialect);
+    let early = dialect == Dialect::Early;
+    match key {
+        ApiKey::ADD_TOPICS_TO_MIRROR if early => {
+            topic_answer!(
+                AddTopicsToMirrorResponse,
+                add_topics_to_mirror_response,
+                key,
+                top,
+                results,
+                dialect,
+                mirror
+            )
+        }
+        ApiKey::REMOVE_TOPICS_FROM_MIRROR if early => topic_answer!(
+            RemoveTopicsFromMirrorResponse,
+            remove_topics_from_mirror_response,
+            key,
+            top,
+            results,
+            dialect,
+            mirror
+        ),
+        ApiKey::PAUSE_MIRROR_TOPICS if early => {
+            topic_answer!(
+                PauseMirrorTopicsResponse,
+                pause_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect,
+                mirror
+            )
+        }
+        ApiKey::RESUME_MIRROR_TOPICS if early => {
+            topic_answer!(
+                ResumeMirrorTopicsResponse,
+                resume_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect,
+                mirror
+            )
+        }
+        ApiKey::REMOVE_TOPICS_FROM_MIRROR => {
+            topic_answer!(
+                StopMirrorTopicsResponse,
+                stop_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect
+            )
+        }
+        ApiKey::PAUSE_MIRROR_TOPICS => {
+            topic_answer!(
+                LatePauseMirrorTopicsResponse,
+                late_pause_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect
+            )
+        }
+        ApiKey::RESUME_MIRROR_TOPICS => {
+            topic_answer!(
+                LateResumeMirrorTopicsResponse,
+                late_resume_mirror_topics_response,
+                key,
+                top,
+                results,
+                dialect
+            )
+        }
+        _ => topic_answer!(
+            StartMirrorTopicsResponse,
+            start_mirror_topics_response,
+            key,
+            top,
+            results,
+            dialect
+        ),
+    }
+}
+
+/// Whether a code says success.
+pub(super) fn is_ok(code: i16) -> bool {
+    code == ErrorCode::NONE.0
+}

@@ -1,0 +1,303 @@
+//! One `__mirror_state` partition as a pure table: compare-and-set by state epoch, fencing by leader epoch, tombstones. Decides and replays;
+//! does not append, knows no bytes ([`super::record`]) and no runtime ([`super::shard`]).
+
+use std::collections::BTreeMap;
+
+use tarn_wire::{Str, Uuid};
+
+use crate::dialect::MirrorError;
+use crate::state::MirrorState;
+use crate::transition::{PartitionRecord, allowed};
+
+/// Key of one mirror partition in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StateKey {
+    /// Name of the mirror.
+    pub mirror: Str,
+    /// Local topic id.
+    pub topic_id: Uuid,
+    /// Partition number.
+    pub partition: i32,
+}
+
+/// What is stored under a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The facts.
+    pub record: PartitionRecord,
+    /// Leader epoch of the last writer; −1 = unknown (a foreign or old record).
+    pub leader_epoch: i32,
+    /// Counts accepted writes; 0 = never written by us.
+    pub state_epoch: i32,
+}
+
+/// The new content of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// Everything (our own leaders).
+    Replace(PartitionRecord),
+    /// What a foreign WriteMirrorStates can say: each part may be left as it is.
+    Parts {
+        /// New state; `None` = unchanged.
+        state: Option<MirrorState>,
+        /// New last mirror epoch; `None` = unchanged.
+        last_mirror_epoch: Option<i32>,
+    },
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Which partition.
+    pub key: StateKey,
+    /// Leader epoch of the writer; `None` = a foreign caller that cannot say.
+    pub leader_epoch: Option<i32>,
+    /// State epoch the writer has seen; `None` = no compare-and-set.
+    pub expected_state_epoch: Option<i32>,
+    /// What to store.
+    pub update: Update,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct StateTable {
+    entries: BTreeMap<StateKey, Entry>,
+}
+
+impl StateTable {
+    /// What is stored; `None` = nothing (which, after loading, really means nothing).
+    pub fn get(&self, key: &StateKey) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// All entries of one mirror.
+    pub fn of_mirror<'a>(
+        &'a self,
+        mirror: &'a str,
+    ) -> impl Iterator<Item = (&'a StateKey, &'a Entry)> {
+        self.entries
+            .iter()
+            .filter(move |(k, _)| k.mirror == *mirror)
+    }
+
+    /// All keys, for the clean-up of mirrors and topics that exist no more.
+    pub fn keys(&self) -> impl Iterator<Item = &StateKey> {
+        self.entries.keys()
+    }
+
+    /// Decides one write against the table plus the writes of the same batch decided before it (`pending`).
+    pub fn decide(
+        &self,
+        write: &Write,
+        pending: &BTreeMap<StateKey, Entry>,
+    ) -> Result<Entry, MirrorError> {
+        let absent = Entry {
+            leader_epoch: -1,
+            ..Entry::default()
+        };
+        let current = pending
+            .get(&write.key)
+            .or_else(|| self.entries.get(&write.key))
+            .unwrap_or(&absent);
+        if let Some(given) = write.leader_epoch
+            && given < current.leader_epoch
+        {
+            return Err(MirrorError::FencedLeaderEpoch {
+                given,
+                known: current.leader_epoch,
+            });
+        }
+        if let Some(given) = write.expected_state_epoch
+            && given != current.state_epoch
+        {
+            return Err(MirrorError::FencedStateEpoch {
+                given,
+                known: current.state_epoch,
+            });
+        }
+        let record = match &write.update {
+            Update::Replace(record) => record.clone(),
+            Update::Parts {
+                state,
+                last_mirror_epoch,
+            } => {
+                let mut record = current.record.clone();
+                if let Some(state) = *state {
+                    if !allowed(current.record.state, state) {
+                        return Err(MirrorError::InvalidStates(format!(
+                            "state {state} cannot follow {} for partition {} of topic {}",
+                            current.record.state, write.key.partition, write.key.topic_id
+                        )));
+                    }
+                    record.previous = current.record.state;
+                    record.state = state;
+                }
+                if last_mirror_epoch.is_some() {
+                    record.last_mirror_epoch = *last_mirror_epoch;
+                }
+                record
+            }
+        };
+        if current.record.state == MirrorState::Stopped && record.state == MirrorState::Failed {
+            return Err(MirrorError::InvalidStates(
+                "a stopped partition never becomes FAILED".into(),
+            ));
+        }
+        Ok(Entry {
+            record,
+            leader_epoch: write.leader_epoch.unwrap_or(current.leader_epoch),
+            state_epoch: current.state_epoch.saturating_add(1),
+        })
+    }
+
+    /// Takes over what was appended (or read from the log); `None` = tombstone.
+    pub fn replay(&mut self, key: StateKey, entry: Option<Entry>) {
+        match entry {
+            Some(entry) => {
+                self.entries.insert(key, entry);
+            }
+            None => {
+                self.entries.remove(&key);
+            }
+        }
+    }
+
+    /// Takes over a last mirror epoch from a record of the late form, which keeps it apart from the state.
+    pub fn replay_last_mirror_epoch(&mut self, key: StateKey, epoch: Option<i32>) {
+        match epoch {
+            Some(_) => {
+                let entry = self.entries.entry(key).or_insert_with(|| Entry {
+                    leader_epoch: -1,
+                    ..Entry::default()
+                });
+                entry.record.last_mirror_epoch = epoch;
+            }
+            None => {
+                if let Some(entry) = self.entries.get_mut(&key) {
+                    entry.record.last_mirror_epoch = None;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(partition: i32) -> StateKey {
+        StateKey {
+            mirror: Str::from("m"),
+            topic_id: Uuid([7; 16]),
+            partition,
+        }
+    }
+
+    fn write(state: MirrorState, leader_epoch: i32, expected: i32) -> Write {
+        Write {
+            key: key(0),
+            leader_epoch: Some(leader_epoch),
+            expected_state_epoch: Some(expected),
+            update: Update::Replace(PartitionRecord {
+                state,
+                ..Default::default()
+            }),
+        }
+    }
+
+    fn table_with(state: MirrorState, leader_epoch: i32) -> StateTable {
+        let mut table = StateTable::default();
+        let entry = table
+            .decide(&write(state, leader_epoch, 0), &BTreeMap::new())
+            .unwrap();
+        table.replay(key(0), Some(entry));
+        table
+    }
+
+    #[test]
+    fn a_write_that_expects_another_state_epoch_is_fenced() {
+        let table = table_with(MirrorState::Mirroring, 5);
+        let none = BTreeMap::new();
+        assert_eq!(
+            table.decide(&write(MirrorState::Stopping, 5, 0), &none),
+            Err(MirrorError::FencedStateEpoch { given: 0, known: 1 })
+        );
+        assert_eq!(
+            table
+                .decide(&write(MirrorState::Stopping, 5, 1), &none)
+                .unwrap()
+                .state_epoch,
+            2
+        );
+    }
+
+    #[test]
+    fn an_older_leader_is_fenced() {
+        let table = table_with(MirrorState::Mirroring, 5);
+        assert_eq!(
+            table.decide(&write(MirrorState::Stopping, 4, 1), &BTreeMap::new()),
+            Err(MirrorError::FencedLeaderEpoch { given: 4, known: 5 })
+        );
+    }
+
+    #[test]
+    fn two_writes_of_one_batch_see_each_other() {
+        let table = table_with(MirrorState::Mirroring, 5);
+        let first = table
+            .decide(&write(MirrorState::Stopping, 5, 1), &BTreeMap::new())
+            .unwrap();
+        let pending = BTreeMap::from([(key(0), first)]);
+        assert!(
+            table
+                .decide(&write(MirrorState::Stopped, 5, 1), &pending)
+                .is_err()
+        );
+        assert!(
+            table
+                .decide(&write(MirrorState::Stopped, 5, 2), &pending)
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn foreign_writes_change_only_what_they_say_and_obey_the_table() {
+        let table = table_with(MirrorState::Stopped, 5);
+        let foreign = |state, epoch| Write {
+            key: key(0),
+            leader_epoch: None,
+            expected_state_epoch: None,
+            update: Update::Parts {
+                state,
+                last_mirror_epoch: epoch,
+            },
+        };
+        let entry = table
+            .decide(&foreign(None, Some(9)), &BTreeMap::new())
+            .unwrap();
+        assert_eq!(
+            (entry.record.state, entry.record.last_mirror_epoch),
+            (MirrorState::Stopped, Some(9))
+        );
+        assert!(
+            table
+                .decide(&foreign(Some(MirrorState::Failed), None), &BTreeMap::new())
+                .is_err()
+        );
+        assert!(
+            table
+                .decide(
+                    &foreign(Some(MirrorState::Mirroring), None),
+                    &BTreeMap::new()
+                )
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_tombstone_leaves_nothing() {
+        let mut table = table_with(MirrorState::Stopped, 5);
+        table.replay(key(0), None);
+        assert_eq!(table.get(&key(0)), None);
+        assert_eq!(table.of_mirror("m").count(), 0);
+    }
+}

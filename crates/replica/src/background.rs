@@ -1,0 +1,203 @@
+//! Work nobody asks for: retention, checkpoints, the end of a log directory, clean shutdown. One task each for all partitions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_log::LogError;
+use tokio::time::MissedTickBehavior;
+use tracing::{debug, error, info, warn};
+
+use crate::error::ReplicaError;
+use crate::manager::{ReplicaManager, now_ms};
+
+/// A log directory as DescribeLogDirs shows it.
+#[derive(Clone, Debug)]
+pub struct LogDirDescription {
+    /// Its path.
+    pub path: String,
+    /// Why it is offline, when it is.
+    pub offline: Option<Arc<str>>,
+    /// Its partitions: topic, index, bytes on disk, offset lag (0: the log is the current one).
+    pub partitions: Vec<(tarn_wire::Str, i32, u64)>,
+}
+
+impl ReplicaManager {
+    pub(crate) fn start_background(self: &Arc<Self>) {
+        self.tasks.spawn(
+            self.clone()
+                .every(self.config.retention_check_ms, ReplicaManager::retention),
+        );
+        self.tasks.spawn(
+            self.clone()
+                .every(self.config.checkpoint_ms, ReplicaManager::checkpoint),
+        );
+        let manager = self.clone();
+        self.tasks.spawn(async move {
+            while manager
+                .cancel
+                .run_until_cancelled(manager.shared.offline.notified())
+                .await
+                .is_some()
+            {
+                manager.look_for_offline_dirs();
+            }
+        });
+    }
+
+    async fn every(self: Arc<Self>, interval_ms: u64, work: fn(&ReplicaManager)) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(interval_ms.max(1)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        while self
+            .cancel
+            .run_until_cancelled(ticks.tick())
+            .await
+            .is_some()
+        {
+            let manager = self.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || work(&manager)).await {
+                error!(%error, "background work stopped");
+            }
+        }
+    }
+
+    /// Drops old segments and idle producers. Blocks on disk; runs by itself every `log.retention.check.interval.ms`.
+    pub fn retention(&self) {
+        let now = now_ms();
+        for partition in self.hosted.online() {
+            if self.cancel.is_cancelled() {
+                return;
+            }
+            let log = partition.log();
+            log.expire_producers(now);
+            match log.retention(now) {
+                Ok(outcome) if outcome.segments > 0 => {
+                    debug!(
+                        ?partition,
+                        segments = outcome.segments,
+                        bytes = outcome.bytes,
+                        "retention"
+                    );
+                    self.shared.note_activity();
+                    partition.watchers().signal();
+                }
+                Ok(_) => {}
+                Err(LogError::Closed { .. }) => {}
+                Err(error) => {
+                    warn!(?partition, error = %partition.failed(error), "retention failed")
+                }
+            }
+        }
+    }
+
+    /// Moves the recovery points on and writes the checkpoints, if anything was written since the last time. Blocks on disk; runs by
+    /// itself every `log.flush.offset.checkpoint.interval.ms`.
+    pub fn checkpoint(&self) {
+        if !self.shared.take_activity() {
+            return;
+        }
+        for partition in self.hosted.online() {
+            if self.cancel.is_cancelled() {
+                return;
+            }
+            if partition.log().unflushed_bytes() > 0
+                && let Err(error) = partition.log().flush()
+                && !matches!(error, LogError::Closed { .. })
+            {
+                warn!(?partition, error = %partition.failed(error), "flush failed");
+            }
+        }
+        for dir in self
+            .dirs
+            .iter()
+            .filter(|dir| dir.state().offline_reason().is_none())
+        {
+            if let Err(error) = dir.write_checkpoints() {
+                error!(dir = %dir.path().display(), %error, "checkpoints could not be written");
+                self.shared.offline.notify_one();
+            }
+        }
+    }
+
+    fn look_for_offline_dirs(&self) {
+        let gone = self
+            .dirs
+            .iter()
+            .filter(|dir| dir.state().offline_reason().is_some())
+            .count();
+        for partition in self.hosted.online() {
+            if self.dirs.iter().any(|dir| {
+                dir.state().offline_reason().is_some()
+                    && partition.log().dir().starts_with(dir.path())
+            }) {
+                partition.watchers().signal();
+            }
+        }
+        if gone > 0 && gone == self.dirs.len() {
+            error!("every log directory is offline");
+            self.halted.cancel();
+        }
+    }
+
+    /// The log directories with their partitions.
+    pub fn describe_log_dirs(&self) -> Vec<LogDirDescription> {
+        let online = self.hosted.online();
+        self.dirs
+            .iter()
+            .map(|dir| LogDirDescription {
+                path: dir.path().display().to_string(),
+                offline: dir.state().offline_reason(),
+                partitions: online
+                    .iter()
+                    .filter(|partition| partition.log().dir().parent() == Some(dir.path()))
+                    .map(|partition| {
+                        (
+                            partition.topic().clone(),
+                            partition.index(),
+                            partition.log().size_bytes(),
+                        )
+                    })
+                    .collect(),
+            })
+            .collect()
+    }
+
+    /// Ends the background work and leaves the logs as they are, as a crash would: the next start checks them. For a broker that must not
+    /// touch its disks any more.
+    pub async fn halt(&self) {
+        self.cancel.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Ends the background work, closes every log, writes the checkpoints and, where all of that worked, the clean-shutdown marker with
+    /// `broker_epoch`. Waiting fetches end with an error.
+    pub async fn shutdown(&self, broker_epoch: i64) -> Result<(), ReplicaError> {
+        self.halt().await;
+        for partition in self.hosted.online() {
+            partition.remove();
+        }
+        let mut jobs = tokio::task::JoinSet::new();
+        for dir in &self.dirs {
+            let dir = dir.clone();
+            jobs.spawn_blocking(move || {
+                dir.close_clean(broker_epoch).map_err(|error| (dir, error))
+            });
+        }
+        let mut first_error = None;
+        while let Some(done) = jobs.join_next().await {
+            match done {
+                Ok(Ok(())) => {}
+                Ok(Err((dir, error))) => {
+                    error!(dir = %dir.path().display(), %error, "the log directory was not closed cleanly");
+                    first_error.get_or_insert(ReplicaError::Log(error));
+                }
+                Err(error) => {
+                    error!(%error, "closing a log directory stopped");
+                }
+            }
+        }
+        info!("log directories closed");
+        first_error.map_or(Ok(()), Err)
+    }
+}

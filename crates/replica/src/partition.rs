@@ -1,0 +1,462 @@
+//! [`Partition`]: one partition on this broker. Leadership, who may append, what readers may see, and who waits for it.
+//!
+//! Does not own the files (that is `tarn-log`) nor which partitions exist ([`crate::ReplicaManager`]). It costs no task, no timer and
+//! no file descriptor while nothing happens.
+//!
+//! The append lock of a partition covers the guard check together with the write into the page cache, so that a partition that turned
+//! read-only has no local append behind it. Nothing that can wait for a disk is done under it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use parking_lot::Mutex;
+use tarn_log::{AppendInfo, AppendOrigin, LogError, PartitionLog};
+use tarn_metadata::Membership;
+use tarn_records::batches;
+use tarn_wire::{Str, Uuid};
+
+use crate::durability::Durability;
+use crate::error::ReplicaError;
+use crate::guard::{self, AppendSource, MirrorGuard, Told};
+use crate::purgatory::WatchList;
+use crate::shared::Shared;
+use crate::visibility;
+
+/// Leadership and replicas of a partition, as the metadata image has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Node id of the leader; −1 = none.
+    pub leader: i32,
+    /// Leader epoch.
+    pub leader_epoch: i32,
+    /// Partition epoch.
+    pub partition_epoch: i32,
+    /// All replicas.
+    pub replicas: Vec<i32>,
+    /// In-sync replicas.
+    pub isr: Vec<i32>,
+}
+
+/// A partition hosted by this broker.
+pub struct Partition {
+    topic: Str,
+    topic_id: Uuid,
+    index: i32,
+    log: Arc<PartitionLog>,
+    internal: bool,
+    shared: Arc<Shared>,
+    /// The leader epoch readers are told; the epoch gate compares batches with it.
+    leader_epoch: AtomicI32,
+    /// Leader node id, −1 = none.
+    leader: AtomicI32,
+    min_in_sync: AtomicI32,
+    state: Mutex<State>,
+    /// Taken while the high watermark is computed and set, so that it never moves backwards between two appends.
+    advancing: Mutex<()>,
+    watchers: WatchList,
+}
+
+#[derive(Debug)]
+struct State {
+    assignment: Assignment,
+    membership: Option<Arc<Membership>>,
+    told: Option<Told>,
+    /// What follows from the two above.
+    guard: MirrorGuard,
+    /// Mirror appends in flight (0 or 1, except for the moment in which one supersedes another).
+    mirror_appends: u32,
+    /// The partition was removed from this broker.
+    removed: bool,
+}
+
+impl Partition {
+    pub(crate) fn new(
+        (topic, topic_id, index): (Str, Uuid, i32),
+        log: Arc<PartitionLog>,
+        assignment: Assignment,
+        membership: Option<Arc<Membership>>,
+        min_in_sync: i32,
+        shared: Arc<Shared>,
+    ) -> Arc<Self> {
+        let guard = guard::effective(membership.as_deref(), None);
+        let partition = Arc::new(Partition {
+            internal: crate::is_internal_topic(&topic),
+            topic,
+            topic_id,
+            index,
+            log,
+            shared,
+            leader_epoch: AtomicI32::new(assignment.leader_epoch),
+            leader: AtomicI32::new(assignment.leader),
+            min_in_sync: AtomicI32::new(min_in_sync),
+            state: Mutex::new(State {
+                assignment,
+                membership,
+                told: None,
+                guard,
+                mirror_appends: 0,
+                removed: false,
+            }),
+            advancing: Mutex::new(()),
+            watchers: WatchList::default(),
+        });
+        partition.advance_high_watermark();
+        partition
+    }
+
+    /// Topic name.
+    pub fn topic(&self) -> &Str {
+        &self.topic
+    }
+
+    /// Topic id.
+    pub fn topic_id(&self) -> Uuid {
+        self.topic_id
+    }
+
+    /// Partition index.
+    pub fn index(&self) -> i32 {
+        self.index
+    }
+
+    /// The log. Append and cut through the partition, not through it: only the partition knows who may, and who waits.
+    pub fn log(&self) -> &Arc<PartitionLog> {
+        &self.log
+    }
+
+    /// The published leader epoch.
+    pub fn leader_epoch(&self) -> i32 {
+        self.leader_epoch.load(Ordering::Acquire)
+    }
+
+    /// Node id of the leader; −1 = none.
+    pub fn leader(&self) -> i32 {
+        self.leader.load(Ordering::Acquire)
+    }
+
+    /// Whether this broker leads the partition.
+    pub fn is_leader(&self) -> bool {
+        self.leader() == self.shared.node_id
+    }
+
+    /// Leadership and replicas, as last seen in the image.
+    pub fn assignment(&self) -> Assignment {
+        self.state.lock().assignment.clone()
+    }
+
+    /// The guard in force.
+    pub fn guard(&self) -> MirrorGuard {
+        self.state.lock().guard.clone()
+    }
+
+    /// Membership in a mirror, as last seen in the image.
+    pub fn membership(&self) -> Option<Arc<Membership>> {
+        self.state.lock().membership.clone()
+    }
+
+    /// The high watermark: readers see what is below.
+    pub fn high_watermark(&self) -> i64 {
+        self.log.high_watermark()
+    }
+
+    /// Number of fetches that wait for this partition to move.
+    pub fn waiting_fetches(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// Who waits for this partition to move.
+    pub(crate) fn watchers(&self) -> &WatchList {
+        &self.watchers
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Error when this broker does not lead the partition.
+    pub fn check_leader(&self) -> Result<(), ReplicaError> {
+        if self.is_leader() {
+            Ok(())
+        } else {
+            Err(self.not_leader())
+        }
+    }
+
+    /// Checks a caller's leader epoch against the partition's; −1 = the caller has none.
+    pub fn check_epoch(&self, given: i32) -> Result<(), ReplicaError> {
+        let current = self.leader_epoch();
+        match given {
+            given if given < 0 || given == current => Ok(()),
+            given if given < current => Err(ReplicaError::FencedEpoch { given, current }),
+            given => Err(ReplicaError::UnknownEpoch { given, current }),
+        }
+    }
+
+    fn not_leader(&self) -> ReplicaError {
+        ReplicaError::NotLeader {
+            topic: self.topic.clone(),
+            partition: self.index,
+        }
+    }
+
+    fn read_only(&self, refusal: guard::ReadOnly) -> ReplicaError {
+        ReplicaError::ReadOnly {
+            topic: self.topic.clone(),
+            mirror: refusal.mirror,
+            state: refusal.state,
+        }
+    }
+
+    /// Error when local appends of clients are refused because the topic is a mirror (Produce, AddPartitionsToTxn, DeleteRecords).
+    pub fn check_writable(&self) -> Result<(), ReplicaError> {
+        guard::admits(&self.state.lock().guard, AppendSource::Client)
+            .map_err(|refusal| self.read_only(refusal))
+    }
+
+    /// Tells what the mirror room knows of the partition. `change_offset` is that of the membership record the decision was made for: a
+    /// guard for an older membership change is kept but has no effect. Fails while a mirror append is in flight and the guard would no
+    /// longer allow it: stop the fetcher first.
+    pub fn set_mirror_guard(
+        &self,
+        change_offset: i64,
+        guard: MirrorGuard,
+    ) -> Result<(), ReplicaError> {
+        let mut state = self.state.lock();
+        if state.mirror_appends > 0 && !matches!(guard, MirrorGuard::ReadOnly { .. }) {
+            return Err(ReplicaError::AppendInFlight {
+                topic: self.topic.clone(),
+                partition: self.index,
+            });
+        }
+        if state
+            .told
+            .as_ref()
+            .is_some_and(|told| told.change_offset > change_offset)
+        {
+            return Ok(());
+        }
+        state.told = Some(Told {
+            change_offset,
+            guard,
+        });
+        state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
+        Ok(())
+    }
+
+    /// Takes over what the image says. Wakes waiters when the epoch or the leader changed; opens the epoch gate.
+    pub(crate) fn update(&self, assignment: Assignment, membership: Option<Arc<Membership>>) {
+        let changed = {
+            let mut state = self.state.lock();
+            let changed = state.assignment.leader != assignment.leader
+                || state.assignment.leader_epoch != assignment.leader_epoch;
+            self.leader.store(assignment.leader, Ordering::Release);
+            self.leader_epoch
+                .store(assignment.leader_epoch, Ordering::Release);
+            state.assignment = assignment;
+            state.membership = membership;
+            state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
+            changed
+        };
+        if changed {
+            self.advance_high_watermark();
+            self.watchers.signal();
+        }
+    }
+
+    pub(crate) fn set_min_in_sync(&self, replicas: i32) {
+        self.min_in_sync.store(replicas, Ordering::Release);
+    }
+
+    /// The partition leaves this broker: nothing is appended any more, waiters learn it.
+    pub(crate) fn remove(&self) {
+        {
+            let mut state = self.state.lock();
+            state.removed = true;
+            self.leader.store(-1, Ordering::Release);
+        }
+        self.watchers.signal();
+    }
+
+    /// Appends whole batches as the leader; offsets and leader epoch are set in place. Readers are woken. Returns without waiting for any
+    /// disk: see [`Partition::wait_committed`].
+    pub fn append(
+        &self,
+        batches: &mut [u8],
+        source: AppendSource,
+        now_ms: i64,
+    ) -> Result<AppendInfo, ReplicaError> {
+        let origin = match source {
+            AppendSource::Client => AppendOrigin::Client,
+            // Records of the broker's own topics are bounded by their rooms, not by a setting somebody may lower.
+            AppendSource::Coordinator if self.internal => AppendOrigin::Internal,
+            AppendSource::Coordinator => AppendOrigin::Coordinator,
+            AppendSource::MirrorStop => AppendOrigin::Internal,
+            AppendSource::MirrorFetch => return Err(self.not_mirroring()),
+        };
+        let appended = {
+            let state = self.state.lock();
+            if state.removed || state.assignment.leader != self.shared.node_id {
+                return Err(self.not_leader());
+            }
+            guard::admits(&state.guard, source).map_err(|refusal| self.read_only(refusal))?;
+            if source == AppendSource::MirrorStop && !only_control_batches(batches) {
+                return Err(ReplicaError::NotAMarker {
+                    topic: self.topic.clone(),
+                    partition: self.index,
+                });
+            }
+            let current = state.assignment.leader_epoch;
+            if let Some(latest) = self.log.latest_epoch().filter(|&latest| latest > current) {
+                return Err(ReplicaError::EpochBehindLog {
+                    topic: self.topic.clone(),
+                    partition: self.index,
+                    latest,
+                    current,
+                });
+            }
+            self.log.append_as_leader(batches, current, origin, now_ms)
+        };
+        let info = appended.map_err(|error| self.failed(error))?;
+        if !info.duplicate {
+            self.appended();
+        }
+        Ok(info)
+    }
+
+    /// Whether an acks=all append may be accepted at all: enough replicas in sync.
+    pub fn check_in_sync(&self) -> Result<(), ReplicaError> {
+        let state = self.state.lock();
+        let needed = (self.min_in_sync.load(Ordering::Acquire).max(1) as usize)
+            .min(state.assignment.replicas.len().max(1));
+        let in_sync = state.assignment.isr.len();
+        if in_sync < needed {
+            Err(ReplicaError::NotEnoughReplicas { in_sync, needed })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Resolves when everything below `offset` is as durable as `acks` asks for: −1 waits for the disk when durability is `disk` (internal
+    /// topics: always), 0 and 1 do not wait. The caller bounds the wait.
+    pub async fn wait_committed(
+        self: &Arc<Self>,
+        offset: i64,
+        acks: i16,
+    ) -> Result<(), ReplicaError> {
+        let must_sync = self.internal || (acks == -1 && self.shared.durability == Durability::Disk);
+        if must_sync && self.log.recovery_point() < offset {
+            let synced = self.shared.sync_upto(&self.log, offset).await;
+            synced.map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// What follows an append, local or mirrored: the high watermark moves, waiting fetches look again.
+    pub(crate) fn appended(&self) {
+        self.shared.note_activity();
+        self.advance_high_watermark();
+        self.watchers.signal();
+        if !self.internal {
+            self.shared.note_append(&self.log);
+        }
+    }
+
+    /// Recomputes the high watermark from log ends and epoch gate. Returns whether it moved.
+    pub(crate) fn advance_high_watermark(&self) -> bool {
+        let _one_at_a_time = self.advancing.lock();
+        // The end first: whatever is below it is in the epoch chain that is read afterwards.
+        let end = self.log.log_end_offset();
+        let published = self.leader_epoch();
+        let gate = match self.log.latest_epoch() {
+            Some(latest) if latest > published => {
+                let chain: Vec<(i32, i64)> = self
+                    .log
+                    .epochs()
+                    .iter()
+                    .map(|entry| (entry.epoch, entry.start_offset))
+                    .collect();
+                visibility::epoch_gate(&chain, published)
+            }
+            _ => None,
+        };
+        // One broker: the leader is the whole ISR, there are no follower ends to wait for.
+        let wanted = visibility::high_watermark(end, [], gate);
+        if wanted <= self.log.high_watermark() {
+            return false;
+        }
+        self.log.set_high_watermark(wanted).1
+    }
+
+    /// Turns an error of the log into ours, and takes notice of a directory that went offline.
+    pub(crate) fn failed(&self, error: LogError) -> ReplicaError {
+        match error {
+            LogError::Offline { reason, .. } => {
+                self.shared.note_offline(&reason);
+                ReplicaError::Offline {
+                    topic: self.topic.clone(),
+                    partition: self.index,
+                    reason: reason.to_string(),
+                }
+            }
+            error => ReplicaError::Log(error),
+        }
+    }
+
+    pub(crate) fn not_mirroring(&self) -> ReplicaError {
+        let state = match self.guard() {
+            MirrorGuard::ReadOnly { state, .. }
+            | MirrorGuard::StoppingInternalOnly { state, .. } => state,
+            MirrorGuard::Writable => Str::from_static("writable"),
+        };
+        ReplicaError::NotMirroring {
+            topic: self.topic.clone(),
+            partition: self.index,
+            state,
+        }
+    }
+
+    /// Runs `action` if mirrored records may be written right now, under the append lock.
+    pub(crate) fn as_mirror<T>(
+        &self,
+        action: impl FnOnce() -> Result<T, LogError>,
+    ) -> Result<T, ReplicaError> {
+        let state = self.state.lock();
+        if state.removed || state.assignment.leader != self.shared.node_id {
+            return Err(self.not_leader());
+        }
+        if guard::admits(&state.guard, AppendSource::MirrorFetch).is_err() {
+            drop(state);
+            return Err(self.not_mirroring());
+        }
+        let result = action();
+        drop(state);
+        result.map_err(|error| self.failed(error))
+    }
+
+    pub(crate) fn count_mirror_append(&self, by: i32) {
+        let mut state = self.state.lock();
+        state.mirror_appends = state.mirror_appends.saturating_add_signed(by);
+    }
+}
+
+impl std::fmt::Debug for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Partition({}-{} {})",
+            self.topic, self.index, self.topic_id
+        )
+    }
+}
+
+/// Whether every batch is a control batch (and there is at least one).
+fn only_control_batches(bytes: &[u8]) -> bool {
+    let mut any = false;
+    for batch in batches(bytes) {
+        match batch {
+            Ok(batch) if batch.header.is_control() => any = true,
+            _ => return false,
+        }
+    }
+    any
+}

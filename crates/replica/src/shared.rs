@@ -1,0 +1,76 @@
+//! What all partitions of this broker have in common: identity, durability, the syncer, and the news about broken directories.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tarn_log::{LogError, PartitionLog, Syncer};
+use tokio::sync::{Notify, oneshot};
+
+use crate::durability::Durability;
+
+/// Shared by the manager and its partitions.
+pub(crate) struct Shared {
+    pub(crate) node_id: i32,
+    pub(crate) durability: Durability,
+    pub(crate) syncer: Arc<Syncer>,
+    /// Something was written since the last checkpoint.
+    active: AtomicBool,
+    /// A log directory went offline; the manager looks which.
+    pub(crate) offline: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(node_id: i32, durability: Durability, syncer: Arc<Syncer>) -> Arc<Self> {
+        Arc::new(Shared {
+            node_id,
+            durability,
+            syncer,
+            active: AtomicBool::new(false),
+            offline: Notify::new(),
+        })
+    }
+
+    pub(crate) async fn sync_upto(
+        &self,
+        log: &Arc<PartitionLog>,
+        offset: i64,
+    ) -> Result<(), LogError> {
+        let (sender, receiver) = oneshot::channel();
+        self.syncer.sync_upto(
+            log,
+            offset,
+            Box::new(move |outcome| {
+                // A waiter that gave up needs no answer.
+                let _ = sender.send(outcome);
+            }),
+        );
+        match receiver.await {
+            Ok(outcome) => outcome.map(|_| ()),
+            Err(_) => Err(LogError::Closed {
+                topic_partition: format!("{}-{}", log.topic(), log.partition()),
+            }),
+        }
+    }
+
+    /// The bytes are synced by the syncer's own policy.
+    pub(crate) fn note_append(&self, log: &Arc<PartitionLog>) {
+        if self.durability == Durability::Disk {
+            self.syncer.note_append(log);
+        }
+    }
+
+    pub(crate) fn note_activity(&self) {
+        if !self.active.load(Ordering::Relaxed) {
+            self.active.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn take_activity(&self) -> bool {
+        self.active.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) fn note_offline(&self, reason: &str) {
+        tracing::error!(reason, "a log directory is offline");
+        self.offline.notify_one();
+    }
+}

@@ -1,0 +1,207 @@
+//! From configuration values to the settings of a log: topic value, then broker values by synonym, then Kafka's default.
+
+use std::collections::BTreeMap;
+
+use tarn_log::{LogConfig, TimestampType};
+use tarn_metadata::config::{ConfigValue, topic};
+use tarn_metadata::{ConfigResource, Image, ResourceType};
+use tarn_wire::Str;
+use tracing::warn;
+
+/// What this room needs of a topic's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicConfig {
+    /// Settings of the logs.
+    pub log: LogConfig,
+    /// `min.insync.replicas`.
+    pub min_in_sync_replicas: i32,
+}
+
+/// The broker's own values, by broker key (`log.retention.hours`), as far as they are set in its file.
+pub type BrokerValues = BTreeMap<Str, Str>;
+
+/// Looks values up for one topic.
+struct Lookup<'a> {
+    image: &'a Image,
+    topic: &'a str,
+    node: ConfigResource,
+    cluster: ConfigResource,
+    broker: &'a BrokerValues,
+}
+
+impl TopicConfig {
+    /// The settings of `topic` under `image`, on the broker `node_id` with these own values. A stored value that cannot be read is
+    /// skipped with a warning, so that one bad value spoils neither its topic nor the others.
+    pub fn resolve(image: &Image, topic: &str, node_id: i32, broker: &BrokerValues) -> Self {
+        let lookup = Lookup {
+            image,
+            topic,
+            node: ConfigResource::new(ResourceType::BROKER, node_id.to_string()),
+            cluster: ConfigResource::new(ResourceType::BROKER, ""),
+            broker,
+        };
+        let defaults = LogConfig::default();
+        let policies = lookup.list("cleanup.policy");
+        let log_append_time = lookup
+            .text("message.timestamp.type")
+            .is_some_and(|text| text == "LogAppendTime");
+        TopicConfig {
+            min_in_sync_replicas: lookup.number("min.insync.replicas", 1) as i32,
+            log: LogConfig {
+                segment_bytes: lookup.number("segment.bytes", i64::from(defaults.segment_bytes))
+                    as u32,
+                segment_ms: lookup.number("segment.ms", defaults.segment_ms),
+                segment_index_bytes: lookup.number(
+                    "segment.index.bytes",
+                    i64::from(defaults.segment_index_bytes),
+                ) as u32,
+                index_interval_bytes: lookup.number(
+                    "index.interval.bytes",
+                    i64::from(defaults.index_interval_bytes),
+                ) as u32,
+                retention_ms: lookup.number("retention.ms", defaults.retention_ms),
+                retention_bytes: lookup.number("retention.bytes", defaults.retention_bytes),
+                delete: policies.iter().any(|policy| policy == "delete"),
+                compact: policies.iter().any(|policy| policy == "compact"),
+                max_message_bytes: lookup
+                    .number("max.message.bytes", i64::from(defaults.max_message_bytes))
+                    as u32,
+                timestamp_type: if log_append_time {
+                    TimestampType::LogAppendTime
+                } else {
+                    TimestampType::CreateTime
+                },
+                timestamp_before_max_ms: lookup.number(
+                    "message.timestamp.before.max.ms",
+                    defaults.timestamp_before_max_ms,
+                ),
+                timestamp_after_max_ms: lookup.number(
+                    "message.timestamp.after.max.ms",
+                    defaults.timestamp_after_max_ms,
+                ),
+                producer_id_expiration_ms: lookup
+                    .broker_value("producer.id.expiration.ms")
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(defaults.producer_id_expiration_ms),
+            },
+        }
+    }
+}
+
+impl Lookup<'_> {
+    fn broker_value(&self, key: &str) -> Option<Str> {
+        let dynamic = self
+            .image
+            .config(&self.node, key)
+            .or_else(|| self.image.config(&self.cluster, key));
+        dynamic.or_else(|| self.broker.get(key)).cloned()
+    }
+
+    /// The strongest value of a topic key that can be read.
+    fn value(&self, key: &str) -> Option<ConfigValue> {
+        let def = topic::find(key)?;
+        let set = self
+            .image
+            .topic_configs(self.topic)
+            .and_then(|configs| configs.get(key))
+            .map(|text| text.to_string());
+        let synonyms = def.synonyms.iter().filter_map(|synonym| {
+            self.broker_value(synonym.name)
+                .map(|text| synonym.to_topic_value(&text))
+        });
+        let candidates = set
+            .into_iter()
+            .chain(synonyms)
+            .chain(def.default.map(str::to_owned));
+        for text in candidates {
+            match def.parse(&text) {
+                Ok(value) => return Some(value),
+                Err(error) => {
+                    warn!(topic = self.topic, %error, "a stored configuration value is ignored")
+                }
+            }
+        }
+        None
+    }
+
+    fn number(&self, key: &str, default: i64) -> i64 {
+        self.value(key)
+            .and_then(|value| value.as_i64())
+            .unwrap_or(default)
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        match self.value(key) {
+            Some(ConfigValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn list(&self, key: &str) -> Vec<String> {
+        match self.value(key) {
+            Some(ConfigValue::List(list)) => list,
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarn_metadata::Record;
+    use tarn_wire::messages::ConfigRecord;
+
+    fn config(kind: ResourceType, name: &str, key: &str, value: &str) -> Record {
+        Record::Config(ConfigRecord {
+            resource_type: kind.0,
+            resource_name: Str::from(name),
+            name: Str::from(key),
+            value: Some(Str::from(value)),
+            ..ConfigRecord::default()
+        })
+    }
+
+    fn image(records: &[Record]) -> Image {
+        Image::default()
+            .apply(records, 1, 1)
+            .expect("records fit")
+            .0
+    }
+
+    #[test]
+    fn the_topics_own_value_wins_over_broker_values_and_they_over_defaults() {
+        let broker = BrokerValues::from([(Str::from("log.retention.hours"), Str::from("2"))]);
+        let resolve = |records: &[Record]| {
+            TopicConfig::resolve(&image(records), "t", 1, &broker)
+                .log
+                .retention_ms
+        };
+        assert_eq!(
+            TopicConfig::resolve(&image(&[]), "t", 1, &BrokerValues::new())
+                .log
+                .retention_ms,
+            604_800_000
+        );
+        assert_eq!(resolve(&[]), 7_200_000);
+        let cluster = config(ResourceType::BROKER, "", "log.retention.ms", "77");
+        assert_eq!(resolve(std::slice::from_ref(&cluster)), 77);
+        assert_eq!(
+            resolve(&[
+                cluster,
+                config(ResourceType::TOPIC, "t", "retention.ms", "5")
+            ]),
+            5
+        );
+    }
+
+    #[test]
+    fn a_stored_value_that_cannot_be_read_is_skipped() {
+        let image = image(&[
+            config(ResourceType::TOPIC, "t", "retention.ms", "soon"),
+            config(ResourceType::TOPIC, "t", "cleanup.policy", "compact"),
+        ]);
+        let resolved = TopicConfig::resolve(&image, "t", 1, &BrokerValues::new());
+        assert_eq!(resolved.log.retention_ms, 604_800_000);
+        assert!(resolved.log.compact && !resolved.log.delete);
+    }
+}

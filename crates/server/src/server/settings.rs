@@ -1,0 +1,149 @@
+//! From broker keys to the settings of each room.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tarn_controller::{Endpoint, Rules, Settings};
+use tarn_group::GroupConfig;
+use tarn_replica::{Durability, ReplicaConfig};
+use tarn_wire::{Str, Uuid};
+
+use super::BoundListener;
+use crate::config::{Config, keys};
+use crate::net::budget::ByteBudget;
+use crate::net::frames::ReadLimits;
+use crate::net::listener::ConnectionCaps;
+use std::time::Duration;
+
+/// The smaller of what a fresh cluster of `brokers` can hold and Kafka's 3, unless the key is set.
+fn internal_replication(config: &Config, key: &str, brokers: usize) -> i16 {
+    match config.set.contains_key(key) {
+        true => config.number(key) as i16,
+        false => brokers.clamp(1, 3) as i16,
+    }
+}
+
+/// Settings of the controller; `bound` are its listeners with the ports that were really bound.
+pub(super) fn controller(
+    config: &Config,
+    cluster_id: &str,
+    directory_id: Uuid,
+    bound: &[BoundListener],
+    hooks: Rules,
+) -> Settings {
+    let broker_values: BTreeMap<String, String> = config
+        .static_pairs()
+        .map(|(k, v)| (k.to_owned(), v.trim().to_owned()))
+        .collect();
+    let mut settings =
+        Settings::single(config.node_id, cluster_id, config.metadata_log_dir.clone());
+    settings.directory_id = directory_id;
+    settings.endpoints = config
+        .controller_listeners
+        .iter()
+        .map(|l| Endpoint {
+            name: Str::from(l.name.as_str()),
+            host: Str::from(l.host.as_str()),
+            port: bound
+                .iter()
+                .find(|b| b.name == l.name)
+                .map_or(l.port, |b| b.address.port()),
+        })
+        .collect();
+    settings.snapshot_after_bytes = config
+        .number("metadata.log.max.record.bytes.between.snapshots")
+        .max(1) as u64;
+    settings.rules = Rules {
+        num_partitions: config.number("num.partitions") as i32,
+        default_replication_factor: config.number("default.replication.factor") as i16,
+        broker_configs: keys::definitions(),
+        broker_values: Arc::new(broker_values),
+        ..hooks
+    };
+    settings
+}
+
+pub(super) fn replicas(config: &Config) -> ReplicaConfig {
+    let mut replica = ReplicaConfig::new(config.node_id, config.log_dirs.clone());
+    let durability = config
+        .text("log.ack.durability")
+        .and_then(|text| text.parse().ok());
+    replica.durability = durability.unwrap_or(Durability::Disk);
+    replica.retention_check_ms = config.number("log.retention.check.interval.ms") as u64;
+    replica.checkpoint_ms = config
+        .number("log.flush.offset.checkpoint.interval.ms")
+        .max(1000) as u64;
+    replica.broker_values = config
+        .static_pairs()
+        .map(|(k, v)| (Str::from(k), Str::from(v.trim())))
+        .collect();
+    replica
+}
+
+pub(super) fn groups(config: &Config) -> GroupConfig {
+    let int = |key: &str| config.number(key) as i32;
+    GroupConfig {
+        offsets_topic_partitions: int("offsets.topic.num.partitions"),
+        offsets_topic_replication_factor: internal_replication(
+            config,
+            "offsets.topic.replication.factor",
+            1,
+        ),
+        offsets_topic_segment_bytes: int("offsets.topic.segment.bytes"),
+        offsets_retention_ms: config
+            .number("offsets.retention.minutes")
+            .saturating_mul(60_000),
+        offsets_retention_check_ms: config.number("offsets.retention.check.interval.ms"),
+        offset_metadata_bytes_max: config.number("offset.metadata.max.bytes").max(0) as usize,
+        session_timeout_ms_min: int("group.min.session.timeout.ms"),
+        session_timeout_ms_max: int("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms: int("group.initial.rebalance.delay.ms"),
+        members_max: int("group.max.size").max(1) as usize,
+    }
+}
+
+pub(super) fn caps(config: &Config) -> ConnectionCaps {
+    let cap = |key: &str| usize::try_from(config.number(key)).unwrap_or(0);
+    let overrides = config
+        .text("max.connections.per.ip.overrides")
+        .unwrap_or_default();
+    let overrides = overrides.split(',').filter_map(|item| {
+        let (host, number) = item.trim().rsplit_once(':')?;
+        Some((host.parse().ok()?, number.trim().parse().ok()?))
+    });
+    ConnectionCaps {
+        total: cap("max.connections").min(ConnectionCaps::by_descriptors()),
+        per_ip: cap("max.connections.per.ip"),
+        overrides: overrides.collect(),
+    }
+}
+
+pub(super) fn read_limits(config: &Config) -> ReadLimits {
+    let idle = config.number("connections.max.idle.ms");
+    ReadLimits {
+        frame_bytes_max: config.number("socket.request.max.bytes") as usize,
+        // Kafka reads a negative or absent limit as "never"; a year is that.
+        idle: if idle > 0 {
+            Duration::from_millis(idle as u64)
+        } else {
+            Duration::from_secs(365 * 86_400)
+        },
+        frame_time_max: Duration::from_millis(config.number("socket.frame.timeout.ms") as u64),
+    }
+}
+
+pub(super) fn budget(config: &Config) -> ByteBudget {
+    let frame = config.number("socket.request.max.bytes") as u64;
+    match config.number("queued.max.request.bytes") {
+        bytes if bytes > 0 => ByteBudget::new(bytes as u64, frame),
+        _ => ByteBudget::new(ByteBudget::default_bytes(), frame),
+    }
+}
+
+/// Size of a socket buffer, when it was set by hand; otherwise the system tunes it, which is better on long paths.
+pub(super) fn socket_buffer(config: &Config, key: &str) -> Option<usize> {
+    config.set.get(key)?;
+    usize::try_from(config.number(key))
+        .ok()
+        .filter(|bytes| *bytes > 0)
+}

@@ -1,0 +1,223 @@
+//! The steps of a start, in order, each with its own typed error.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tarn_controller::Controller;
+use tarn_log::{LogDir, LogError};
+use tarn_mirror::dialect::WireDialect;
+use tarn_replica::ReplicaManager;
+use tarn_wire::Str;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{BoundListener, Server, settings};
+use crate::config::{Config, Listener};
+use crate::error::StartError;
+use crate::fetch_session::SessionCache;
+use crate::net::connection::{self, ConnectionSettings};
+use crate::net::listener::{self, ConnectionCounter};
+use crate::node::{Applied, Node};
+use crate::rooms;
+use crate::storage;
+
+/// A listener that is bound but not served yet.
+struct Socket {
+    listener: TcpListener,
+    name: Arc<str>,
+    controller: bool,
+}
+
+pub(super) async fn start(config: Config) -> Result<Server, StartError> {
+    let (bound, sockets) = bind_all(&config).await?;
+    let identity = {
+        let config = config.clone();
+        blocking(move || storage::identity(&config)).await?
+    };
+    let dirs = open_dirs(&config).await?;
+    let advertised = with_bound_ports(&config, &bound);
+    let rules = rooms::rules(&config);
+    let settings = settings::controller(
+        &config,
+        &identity.cluster_id,
+        identity.metadata_directory_id,
+        &bound,
+        rules,
+    );
+    let controller = Controller::start(settings)
+        .await
+        .map_err(|error| rooms::controller_failed(&config, error))?;
+    let broker_epoch = rooms::register(&config, &controller, &identity, &advertised, &dirs).await?;
+    let image = controller.image();
+    let replicas = ReplicaManager::start_with_dirs(settings::replicas(&config), dirs, image)
+        .await
+        .map_err(|error| StartError::Room {
+            room: "the partitions",
+            reason: error.to_string(),
+        })?;
+    let groups = rooms::groups(settings::groups(&config), &replicas, &controller);
+    let mirror = rooms::mirror(&config, &replicas, &controller)?;
+    let slots =
+        usize::try_from(config.number("max.incremental.fetch.session.cache.slots")).unwrap_or(0);
+    let node = Arc::new(Node {
+        cluster_id: Str::from(identity.cluster_id),
+        controller,
+        replicas,
+        groups,
+        mirror,
+        sessions: Mutex::new(SessionCache::new(slots)),
+        advertised,
+        broker_epoch,
+        producer_ids: Default::default(),
+        applied: Applied::default(),
+        stop: CancellationToken::new(),
+        config,
+    });
+    let stop_following = CancellationToken::new();
+    let followers = TaskTracker::new();
+    followers.spawn(rooms::follow_metadata(node.clone(), stop_following.clone()));
+    let stop_serving = CancellationToken::new();
+    let connections = TaskTracker::new();
+    serve_all(&node, sockets, &stop_serving, &connections);
+    tracing::info!(node = node.id(), cluster_id = %node.cluster_id, listeners = ?bound, "started");
+    Ok(Server {
+        bound,
+        node,
+        stop_serving,
+        stop_following,
+        connections,
+        followers,
+    })
+}
+
+async fn bind_all(config: &Config) -> Result<(Vec<BoundListener>, Vec<Socket>), StartError> {
+    let backlog = config.number("socket.listen.backlog.size").max(1) as u32;
+    let mut bound = Vec::new();
+    let mut sockets = Vec::new();
+    let all = config
+        .listeners
+        .iter()
+        .map(|l| (l, false))
+        .chain(config.controller_listeners.iter().map(|l| (l, true)));
+    for (wanted, controller) in all {
+        let failed = |source| StartError::Bind {
+            listener: wanted.name.clone(),
+            address: format!("{}:{}", wanted.host, wanted.port),
+            source,
+        };
+        let listener = listener::bind(&wanted.host, wanted.port, backlog)
+            .await
+            .map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        bound.push(BoundListener {
+            name: wanted.name.clone(),
+            address,
+        });
+        sockets.push(Socket {
+            listener,
+            name: Arc::from(wanted.name.as_str()),
+            controller,
+        });
+    }
+    Ok((bound, sockets))
+}
+
+/// Advertised listeners; port 0 takes the port that was really bound.
+fn with_bound_ports(config: &Config, bound: &[BoundListener]) -> Vec<Listener> {
+    let mut advertised = config.advertised_listeners.clone();
+    for listener in advertised.iter_mut().filter(|listener| listener.port == 0) {
+        if let Some(bound) = bound.iter().find(|bound| bound.name == listener.name) {
+            listener.port = bound.address.port();
+        }
+    }
+    advertised
+}
+
+/// Locks and opens every directory. One that is broken is left out while another one works; one that is locked never is.
+async fn open_dirs(config: &Config) -> Result<Vec<Arc<LogDir>>, StartError> {
+    let mut paths: Vec<PathBuf> = config.log_dirs.clone();
+    if !paths.contains(&config.metadata_log_dir) {
+        paths.push(config.metadata_log_dir.clone());
+    }
+    blocking(move || {
+        let mut dirs = Vec::new();
+        let mut first_failure = None;
+        for path in paths {
+            match LogDir::open(&path) {
+                Ok(dir) => dirs.push(dir),
+                Err(LogError::Locked { .. }) => return Err(StartError::Locked { path }),
+                Err(error) => {
+                    tracing::error!(dir = %path.display(), %error, "log directory left out");
+                    first_failure.get_or_insert(StartError::LogDir {
+                        path,
+                        reason: error.to_string(),
+                    });
+                }
+            }
+        }
+        match first_failure {
+            Some(error) if dirs.is_empty() => Err(error),
+            _ => Ok(dirs),
+        }
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StartError> + Send + 'static,
+) -> Result<T, StartError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(StartError::Room {
+            room: "the log directories",
+            reason: error.to_string(),
+        }),
+    }
+}
+
+fn serve_all(
+    node: &Arc<Node>,
+    sockets: Vec<Socket>,
+    stop: &CancellationToken,
+    connections: &TaskTracker,
+) {
+    let config = &node.config;
+    let accepting = &node.stop;
+    let counter = ConnectionCounter::new(settings::caps(config));
+    let dialect = config
+        .text("mirror.wire.dialect")
+        .and_then(WireDialect::parse)
+        .unwrap_or_default();
+    let (limits, budget) = (settings::read_limits(config), settings::budget(config));
+    for socket in sockets {
+        let settings = ConnectionSettings {
+            listener: socket.name,
+            controller: socket.controller,
+            dialect,
+            limits: limits.clone(),
+            budget: budget.clone(),
+            send_buffer: settings::socket_buffer(config, "socket.send.buffer.bytes"),
+            receive_buffer: settings::socket_buffer(config, "socket.receive.buffer.bytes"),
+        };
+        let (node, tasks, stop_all) = (node.clone(), connections.clone(), stop.clone());
+        let serve = move |stream, peer, slot| {
+            let work = connection::serve(
+                stream,
+                peer,
+                slot,
+                node.clone(),
+                settings.clone(),
+                stop_all.child_token(),
+            );
+            tasks.spawn(work);
+        };
+        connections.spawn(listener::accept_loop(
+            socket.listener,
+            counter.clone(),
+            accepting.clone(),
+            serve,
+        ));
+    }
+}
