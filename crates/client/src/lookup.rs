@@ -55,7 +55,9 @@ impl Cluster {
             CoordinatorKind::Transaction => 1,
         };
         let known = <FindCoordinatorRequest as tarn_wire::Message>::VERSIONS;
-        let version = any.versions().require::<FindCoordinatorRequest>(any.peer(), known)?;
+        let version = any
+            .versions()
+            .require::<FindCoordinatorRequest>(any.peer(), known)?;
         let mut request = FindCoordinatorRequest {
             key_type: code,
             ..Default::default()

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::prepare;
 use crate::seam::{
-    BoxFuture, DataPlane, FetchAssignment, FetchEvents, FetchProgress, MirrorPartition, PersistIntent, PrepareOutcome,
-    PrepareRequest, Source, SourceSettings, SourceTopic,
+    BoxFuture, DataPlane, FetchAssignment, FetchEvents, FetchProgress, MirrorPartition,
+    PersistIntent, PrepareOutcome, PrepareRequest, Source, SourceSettings, SourceTopic,
 };
 use crate::source::SourceClient;
 use conductor::Conductor;
@@ -82,7 +82,12 @@ impl DataPlane for FetchPlane {
             return Arc::new(SourceClient::new(&settings));
         };
         let name = settings.mirror.clone();
-        let mirror = MirrorPlane::new(settings, self.replicas.clone(), events.clone(), self.cancel.child_token());
+        let mirror = MirrorPlane::new(
+            settings,
+            self.replicas.clone(),
+            events.clone(),
+            self.cancel.child_token(),
+        );
         mirror.tasks.spawn(Conductor::new(mirror.clone()).run());
         let source = mirror.source();
         mirrors.insert(name, mirror);
@@ -95,7 +100,9 @@ impl DataPlane for FetchPlane {
 
     fn forget_mirror(&self, mirror: Str) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let Some(mirror) = self.mirrors.lock().remove(&mirror) else { return };
+            let Some(mirror) = self.mirrors.lock().remove(&mirror) else {
+                return;
+            };
             mirror.close_all();
             mirror.cancel.cancel();
             mirror.tasks.close();
@@ -106,7 +113,9 @@ impl DataPlane for FetchPlane {
     fn add_partition(&self, assignment: FetchAssignment) {
         match self.mirror(&assignment.partition.mirror) {
             Some(mirror) => mirror.add(assignment),
-            None => tracing::warn!(partition = %assignment.partition, "its mirror is not configured"),
+            None => {
+                tracing::warn!(partition = %assignment.partition, "its mirror is not configured")
+            }
         }
     }
 
@@ -118,7 +127,11 @@ impl DataPlane for FetchPlane {
         Box::pin(std::future::ready(()))
     }
 
-    fn prepare(&self, request: PrepareRequest, intent: PersistIntent) -> BoxFuture<'static, PrepareOutcome> {
+    fn prepare(
+        &self,
+        request: PrepareRequest,
+        intent: PersistIntent,
+    ) -> BoxFuture<'static, PrepareOutcome> {
         let partition = &request.assignment.partition;
         let key = (partition.topic_id, partition.partition);
         let Some(mirror) = self.mirror(&partition.mirror) else {
@@ -133,7 +146,8 @@ impl DataPlane for FetchPlane {
     }
 
     fn progress(&self, partition: &MirrorPartition) -> Option<FetchProgress> {
-        self.mirror(&partition.mirror)?.progress((partition.topic_id, partition.partition))
+        self.mirror(&partition.mirror)?
+            .progress((partition.topic_id, partition.partition))
     }
 
     fn forget_partition(&self, partition: &MirrorPartition) {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tarn_client::{Handle, MetadataTopics, Versions};
 use tarn_wire::messages::describe_cluster_mirrors_request::LastMirrorEpochLookup;
 use tarn_wire::messages::{
-    DescribeClusterMirrorsRequest, DescribeClusterMirrorsResponse, DescribeMirrorsResponse, ListClusterMirrorsRequest,
-    ListClusterMirrorsResponse, ListMirrorsResponse,
+    DescribeClusterMirrorsRequest, DescribeClusterMirrorsResponse, DescribeMirrorsResponse,
+    ListClusterMirrorsRequest, ListClusterMirrorsResponse, ListMirrorsResponse,
 };
 use tarn_wire::{ApiKey, ErrorCode, Message, Str, Uuid, decode_exact, encode_body};
 
@@ -27,7 +27,11 @@ const STOPPED: &str = "STOPPED";
 
 /// Whether a broker has mirroring.
 fn has_mirroring(versions: &Versions) -> bool {
-    MIRROR_KEYS.iter().all(|&key| versions.range(ApiKey(key)).is_some_and(|r| r.min == 0 && r.max == 0))
+    MIRROR_KEYS.iter().all(|&key| {
+        versions
+            .range(ApiKey(key))
+            .is_some_and(|r| r.min == 0 && r.max == 0)
+    })
 }
 
 /// One mirror of the source.
@@ -49,13 +53,23 @@ struct Described {
 }
 
 /// Mirrors the source runs from `cluster_id`, with the topics that are not stopped. Empty when it has no mirroring.
-pub(crate) async fn mirrors_from(client: &SourceClient, cluster_id: Str) -> Result<Vec<ForeignMirror>, SourceError> {
-    let Some(handles) = capable_brokers(client).await? else { return Ok(Vec::new()) };
-    let Some(first) = handles.first() else { return Ok(Vec::new()) };
+pub(crate) async fn mirrors_from(
+    client: &SourceClient,
+    cluster_id: Str,
+) -> Result<Vec<ForeignMirror>, SourceError> {
+    let Some(handles) = capable_brokers(client).await? else {
+        return Ok(Vec::new());
+    };
+    let Some(first) = handles.first() else {
+        return Ok(Vec::new());
+    };
     let listed = list(client, first).await?;
     let mut found: BTreeMap<Str, ForeignMirror> = BTreeMap::new();
     let mut ask_topics = false;
-    for mirror in listed.into_iter().filter(|m| m.source_cluster_id == cluster_id) {
+    for mirror in listed
+        .into_iter()
+        .filter(|m| m.source_cluster_id == cluster_id)
+    {
         ask_topics |= mirror.active_topics.is_none();
         let foreign = ForeignMirror {
             name: mirror.name.clone(),
@@ -69,7 +83,9 @@ pub(crate) async fn mirrors_from(client: &SourceClient, cluster_id: Str) -> Resu
         for handle in &handles {
             let described = describe(client, handle, &names, None, &[]).await?;
             for (mirror, topic, _, state, _) in described.partitions {
-                let Some(foreign) = found.get_mut(&mirror).filter(|_| state != STOPPED) else { continue };
+                let Some(foreign) = found.get_mut(&mirror).filter(|_| state != STOPPED) else {
+                    continue;
+                };
                 if !foreign.active_topics.contains(&topic) {
                     foreign.active_topics.push(topic);
                 }
@@ -100,21 +116,38 @@ pub(crate) async fn last_mirror_epoch(
         Ok(None) => return LookupOutcome::Found(Lookup::NoRecord),
         Err(e) => return unknown(e),
     };
-    let Some(first) = handles.first() else { return LookupOutcome::Found(Lookup::NoRecord) };
+    let Some(first) = handles.first() else {
+        return LookupOutcome::Found(Lookup::NoRecord);
+    };
     let listed = match list(client, first).await {
         Ok(listed) => listed,
         Err(e) => return unknown(e),
     };
     // A mirror that does not know its source yet may be one from us.
-    let may_be_ours = |m: &&Listed| m.source_cluster_id == *own_cluster_id || m.source_cluster_id.is_empty();
-    let names: Vec<Str> = listed.iter().filter(may_be_ours).map(|m| m.name.clone()).collect();
-    let certain = listed.iter().any(|m| m.source_cluster_id == *own_cluster_id);
+    let may_be_ours =
+        |m: &&Listed| m.source_cluster_id == *own_cluster_id || m.source_cluster_id.is_empty();
+    let names: Vec<Str> = listed
+        .iter()
+        .filter(may_be_ours)
+        .map(|m| m.name.clone())
+        .collect();
+    let certain = listed
+        .iter()
+        .any(|m| m.source_cluster_id == *own_cluster_id);
     if names.is_empty() {
         return LookupOutcome::Found(Lookup::NoRecord);
     }
     let mut answers = Vec::new();
     for handle in &handles {
-        match describe(client, handle, &names, Some(own_cluster_id), &[(topic_id, partition)]).await {
+        match describe(
+            client,
+            handle,
+            &names,
+            Some(own_cluster_id),
+            &[(topic_id, partition)],
+        )
+        .await
+        {
             Ok(described) => answers.push(described),
             Err(e) => return unknown(e),
         }
@@ -123,7 +156,11 @@ pub(crate) async fn last_mirror_epoch(
 }
 
 /// Pure: the answers of all brokers to one look-up. `certain` = a mirror from us exists.
-fn judge(answers: &[Described], (topic_id, topic, partition): (Uuid, &Str, i32), certain: bool) -> LookupOutcome {
+fn judge(
+    answers: &[Described],
+    (topic_id, topic, partition): (Uuid, &Str, i32),
+    certain: bool,
+) -> LookupOutcome {
     let mut epoch = -1;
     let mut listed = false;
     for answer in answers {
@@ -133,12 +170,17 @@ fn judge(answers: &[Described], (topic_id, topic, partition): (Uuid, &Str, i32),
             }
             listed = true;
             if state != STOPPED && certain {
-                let text = format!("the source still mirrors {topic}-{partition} from here in its mirror {mirror} ({state}): stop it there first");
+                let text = format!(
+                    "the source still mirrors {topic}-{partition} from here in its mirror {mirror} ({state}): stop it there first"
+                );
                 return LookupOutcome::Loop(text);
             }
             epoch = epoch.max(*last_epoch);
         }
-        let mine = answer.lookups.iter().filter(|(id, index, _)| *id == topic_id && *index == partition);
+        let mine = answer
+            .lookups
+            .iter()
+            .filter(|(id, index, _)| *id == topic_id && *index == partition);
         epoch = mine.map(|&(_, _, found)| found).fold(epoch, i32::max);
     }
     LookupOutcome::Found(match epoch {
@@ -174,19 +216,28 @@ async fn list(client: &SourceClient, handle: &Handle) -> Result<Vec<Listed>, Sou
     Ok(answer)
 }
 
-async fn ask_list(client: &SourceClient, handle: &Handle, include_topic_names: bool) -> Result<Vec<Listed>, SourceError> {
-    let request = ListClusterMirrorsRequest { include_topic_names, ..Default::default() };
+async fn ask_list(
+    client: &SourceClient,
+    handle: &Handle,
+    include_topic_names: bool,
+) -> Result<Vec<Listed>, SourceError> {
+    let request = ListClusterMirrorsRequest {
+        include_topic_names,
+        ..Default::default()
+    };
     let body = ask(client, handle, LIST, &request).await?;
     if let Ok(late) = decode_exact::<ListClusterMirrorsResponse>(body.clone(), 0) {
         check(late.error_code, late.error_message.as_deref())?;
-        let listed = |m: &tarn_wire::messages::list_cluster_mirrors_response::ListedMirror| Listed {
-            name: m.mirror_name.detach(),
-            source_cluster_id: m.source_cluster_id.detach(),
-            active_topics: Some(m.topic_names.iter().map(Str::detach).collect()),
-        };
+        let listed =
+            |m: &tarn_wire::messages::list_cluster_mirrors_response::ListedMirror| Listed {
+                name: m.mirror_name.detach(),
+                source_cluster_id: m.source_cluster_id.detach(),
+                active_topics: Some(m.topic_names.iter().map(Str::detach).collect()),
+            };
         return Ok(late.mirrors.iter().map(listed).collect());
     }
-    let early = decode_exact::<ListMirrorsResponse>(body, 0).map_err(|e| unreadable("ListMirrors", &e.to_string()))?;
+    let early = decode_exact::<ListMirrorsResponse>(body, 0)
+        .map_err(|e| unreadable("ListMirrors", &e.to_string()))?;
     check(early.error_code, early.error_message.as_deref())?;
     let listed = |m: &tarn_wire::messages::list_mirrors_response::ListedMirror| Listed {
         name: m.mirror_name.detach(),
@@ -203,8 +254,11 @@ async fn describe(
     own_cluster_id: Option<&Str>,
     wanted: &[(Uuid, i32)],
 ) -> Result<Described, SourceError> {
-    let lookup =
-        |&(topic_id, p): &(Uuid, i32)| LastMirrorEpochLookup { topic_id, partitions: vec![p], ..Default::default() };
+    let lookup = |&(topic_id, p): &(Uuid, i32)| LastMirrorEpochLookup {
+        topic_id,
+        partitions: vec![p],
+        ..Default::default()
+    };
     let request = DescribeClusterMirrorsRequest {
         mirror_names: mirrors.to_vec(),
         cluster_id: own_cluster_id.cloned(),
@@ -216,8 +270,8 @@ async fn describe(
         check(late.error_code, late.error_message.as_deref())?;
         return Ok(described_late(&late));
     }
-    let early =
-        decode_exact::<DescribeMirrorsResponse>(body, 0).map_err(|e| unreadable("DescribeMirrors", &e.to_string()))?;
+    let early = decode_exact::<DescribeMirrorsResponse>(body, 0)
+        .map_err(|e| unreadable("DescribeMirrors", &e.to_string()))?;
     check(early.error_code, early.error_message.as_deref())?;
     Ok(described_early(&early))
 }
@@ -227,8 +281,13 @@ fn described_late(response: &DescribeClusterMirrorsResponse) -> Described {
     for mirror in &response.mirrors {
         for topic in &mirror.topics {
             for p in &topic.partitions {
-                let entry =
-                    (mirror.mirror_name.detach(), topic.topic_name.detach(), p.partition_index, p.state_value.detach(), -1);
+                let entry = (
+                    mirror.mirror_name.detach(),
+                    topic.topic_name.detach(),
+                    p.partition_index,
+                    p.state_value.detach(),
+                    -1,
+                );
                 described.partitions.push(entry);
             }
         }
@@ -260,14 +319,23 @@ fn described_early(response: &DescribeMirrorsResponse) -> Described {
     described
 }
 
-async fn ask<M: Message>(client: &SourceClient, handle: &Handle, key: ApiKey, request: &M) -> Result<Bytes, SourceError> {
-    let body = encode_body(request, 0).ok().and_then(|frame| frame.to_bytes());
+async fn ask<M: Message>(
+    client: &SourceClient,
+    handle: &Handle,
+    key: ApiKey,
+    request: &M,
+) -> Result<Bytes, SourceError> {
+    let body = encode_body(request, 0)
+        .ok()
+        .and_then(|frame| frame.to_bytes());
     let body = body.ok_or_else(|| SourceError::Other(format!("cannot encode {}", M::NAME)))?;
     client.note(handle.call_raw(key, 0, true, body).await)
 }
 
 fn unreadable(api: &str, detail: &str) -> SourceError {
-    SourceError::Other(format!("the source's answer to {api} fits no known form: {detail}"))
+    SourceError::Other(format!(
+        "the source's answer to {api} fits no known form: {detail}"
+    ))
 }
 
 fn check(code: i16, message: Option<&str>) -> Result<(), SourceError> {
@@ -275,7 +343,10 @@ fn check(code: i16, message: Option<&str>) -> Result<(), SourceError> {
         ErrorCode::NONE => Ok(()),
         // The feature is announced but switched off.
         ErrorCode::UNSUPPORTED_VERSION => Ok(()),
-        code => Err(SourceError::Other(format!("the source refused: {}", message.unwrap_or_else(|| code.message())))),
+        code => Err(SourceError::Other(format!(
+            "the source refused: {}",
+            message.unwrap_or_else(|| code.message())
+        ))),
     }
 }
 
@@ -292,7 +363,10 @@ mod tests {
     }
 
     fn early(state: &str, epoch: i32) -> Described {
-        Described { partitions: vec![(Str::from("m"), t(), 0, Str::from(state), epoch)], lookups: vec![] }
+        Described {
+            partitions: vec![(Str::from("m"), t(), 0, Str::from(state), epoch)],
+            lookups: vec![],
+        }
     }
 
     fn judged(answers: &[Described], certain: bool) -> LookupOutcome {
@@ -301,23 +375,53 @@ mod tests {
 
     #[test]
     fn the_highest_epoch_any_broker_tells_counts() {
-        let late = Described { partitions: vec![], lookups: vec![(ID, 0, 4), (ID, 1, 9)] };
-        let none = Described { partitions: vec![], lookups: vec![(ID, 0, -1)] };
-        assert_eq!(judged(&[none, late], true), LookupOutcome::Found(Lookup::Epoch(4)));
-        assert_eq!(judged(&[early(STOPPED, 2)], true), LookupOutcome::Found(Lookup::Epoch(2)));
+        let late = Described {
+            partitions: vec![],
+            lookups: vec![(ID, 0, 4), (ID, 1, 9)],
+        };
+        let none = Described {
+            partitions: vec![],
+            lookups: vec![(ID, 0, -1)],
+        };
+        assert_eq!(
+            judged(&[none, late], true),
+            LookupOutcome::Found(Lookup::Epoch(4))
+        );
+        assert_eq!(
+            judged(&[early(STOPPED, 2)], true),
+            LookupOutcome::Found(Lookup::Epoch(2))
+        );
     }
 
     #[test]
     fn minus_one_from_a_source_that_mirrors_from_us_is_not_an_absence() {
-        let none = Described { partitions: vec![], lookups: vec![(ID, 0, -1)] };
-        assert!(matches!(judged(&[none], true), LookupOutcome::Found(Lookup::Unknown(_))));
-        assert!(matches!(judged(&[early(STOPPED, -1)], false), LookupOutcome::Found(Lookup::Unknown(_))));
-        assert_eq!(judged(&[Described::default()], false), LookupOutcome::Found(Lookup::NoRecord));
+        let none = Described {
+            partitions: vec![],
+            lookups: vec![(ID, 0, -1)],
+        };
+        assert!(matches!(
+            judged(&[none], true),
+            LookupOutcome::Found(Lookup::Unknown(_))
+        ));
+        assert!(matches!(
+            judged(&[early(STOPPED, -1)], false),
+            LookupOutcome::Found(Lookup::Unknown(_))
+        ));
+        assert_eq!(
+            judged(&[Described::default()], false),
+            LookupOutcome::Found(Lookup::NoRecord)
+        );
     }
 
     #[test]
     fn a_partition_the_source_still_mirrors_from_us_is_a_loop() {
-        assert!(matches!(judged(&[early("PAUSED", 3)], true), LookupOutcome::Loop(_)));
-        assert!(matches!(judged(&[early("MIRRORING", -1)], true), LookupOutcome::Loop(_)));
+        assert!(matches!(
+            judged(&[early("PAUSED", 3)], true),
+            LookupOutcome::Loop(_)
+        ));
+        assert!(matches!(
+            judged(&[early("MIRRORING", -1)], true),
+            LookupOutcome::Loop(_)
+        ));
     }
 }

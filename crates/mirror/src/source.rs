@@ -11,17 +11,19 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use tarn_client::{ClientError, Cluster, ClusterOptions, ConnectionOptions, HostPort, MetadataTopics};
+use tarn_client::{
+    ClientError, Cluster, ClusterOptions, ConnectionOptions, HostPort, MetadataTopics,
+};
 use tarn_wire::messages::MetadataResponse;
 use tarn_wire::{ErrorCode, Str};
 
 use crate::lookup;
 use crate::seam::{
-    BoxFuture, ConnectionSettings, ForeignMirror, Reachability, Source, SourceCluster, SourceError, SourceSettings,
-    SourceTopic, SourceTopicConfigs, TopicAnswer,
+    BoxFuture, ConnectionSettings, ForeignMirror, Reachability, Source, SourceCluster, SourceError,
+    SourceSettings, SourceTopic, SourceTopicConfigs, TopicAnswer,
 };
 
-pub(crate) use offsets::{LeaderOf, ListedBounds, bounds_request, read_bounds};
+pub(crate) use offsets::{LeaderOf, bounds_request, read_bounds};
 pub(crate) use topics::source_topic;
 
 /// First pause after a connection attempt that failed.
@@ -31,7 +33,9 @@ const RECONNECT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Epoch milliseconds.
 pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -54,7 +58,15 @@ impl Reach {
             Reachability::Unreachable { since_ms, .. } => *since_ms,
             _ => now_ms,
         };
-        *state = Reachability::Unreachable { since_ms, reason: Str::from(reason) };
+        *state = Reachability::Unreachable {
+            since_ms,
+            reason: Str::from(reason),
+        };
+    }
+
+    /// Whether the last exchange failed.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(&*self.0.lock(), Reachability::Unreachable { .. })
     }
 
     pub(crate) fn get(&self) -> Reachability {
@@ -85,7 +97,9 @@ impl SourceClient {
     }
 
     pub(crate) fn cluster(&self) -> Result<&Cluster, SourceError> {
-        self.cluster.as_ref().map_err(|e| SourceError::Unreachable(e.clone()))
+        self.cluster
+            .as_ref()
+            .map_err(|e| SourceError::Unreachable(e.clone()))
     }
 
     /// Notes how an exchange with the source ended and turns its error into ours.
@@ -108,7 +122,10 @@ impl SourceClient {
     ///
     /// # Errors
     /// [`AskError::WrongCluster`] with the id that was found, or why there is no answer.
-    pub(crate) async fn metadata(&self, topics: &MetadataTopics) -> Result<MetadataResponse, AskError> {
+    pub(crate) async fn metadata(
+        &self,
+        topics: &MetadataTopics,
+    ) -> Result<MetadataResponse, AskError> {
         let response = self.note(self.cluster()?.metadata(topics).await)?;
         self.check_cluster_id(response.cluster_id.as_deref())?;
         Ok(response)
@@ -118,7 +135,9 @@ impl SourceClient {
     pub(crate) fn check_cluster_id(&self, found: Option<&str>) -> Result<(), AskError> {
         match (&self.expected_cluster_id, found) {
             (Some(expected), Some(found)) if !found.is_empty() && expected != found => {
-                Err(AskError::WrongCluster { found: Str::from(found) })
+                Err(AskError::WrongCluster {
+                    found: Str::from(found),
+                })
             }
             _ => Ok(()),
         }
@@ -128,7 +147,9 @@ impl SourceClient {
 /// Why a question of the data plane has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AskError {
-    #[error("the source answered as cluster {found}, which is not the one this mirror was made for")]
+    #[error(
+        "the source answered as cluster {found}, which is not the one this mirror was made for"
+    )]
     WrongCluster { found: Str },
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -144,8 +165,11 @@ impl From<AskError> for SourceError {
 }
 
 fn cluster_of(settings: &SourceSettings) -> Result<Cluster, String> {
-    let ConnectionSettings { bootstrap_servers, .. } = &settings.connection;
-    let bootstrap: Result<Vec<HostPort>, ClientError> = bootstrap_servers.iter().map(|s| s.parse()).collect();
+    let ConnectionSettings {
+        bootstrap_servers, ..
+    } = &settings.connection;
+    let bootstrap: Result<Vec<HostPort>, ClientError> =
+        bootstrap_servers.iter().map(|s| s.parse()).collect();
     let bootstrap = bootstrap.map_err(|e| format!("bootstrap.servers: {e}"))?;
     if bootstrap.is_empty() {
         return Err("bootstrap.servers is empty".to_string());
@@ -166,13 +190,18 @@ fn connection_options(settings: &SourceSettings) -> ConnectionOptions {
         client_id: Str::from(format!("mirrorName-{}", &*settings.mirror)),
         connect_timeout: or(positive_ms(connection.connect_timeout_ms), 10_000),
         request_timeout: or(positive_ms(connection.request_timeout_ms.into()), 30_000),
-        receive_buffer_bytes: u32::try_from(connection.receive_buffer_bytes).ok().filter(|&b| b > 0),
+        receive_buffer_bytes: u32::try_from(connection.receive_buffer_bytes)
+            .ok()
+            .filter(|&b| b > 0),
         ..ConnectionOptions::default()
     }
 }
 
 fn positive_ms(ms: i64) -> Option<Duration> {
-    u64::try_from(ms).ok().filter(|&ms| ms > 0).map(Duration::from_millis)
+    u64::try_from(ms)
+        .ok()
+        .filter(|&ms| ms > 0)
+        .map(Duration::from_millis)
 }
 
 /// The one mapping of client errors to errors of a source.
@@ -208,11 +237,17 @@ impl Source for SourceClient {
         Box::pin(topics::named(self, names))
     }
 
-    fn topic_configs(&self, names: Vec<Str>) -> BoxFuture<'_, Result<Vec<SourceTopicConfigs>, SourceError>> {
+    fn topic_configs(
+        &self,
+        names: Vec<Str>,
+    ) -> BoxFuture<'_, Result<Vec<SourceTopicConfigs>, SourceError>> {
         Box::pin(topics::configs(self, names))
     }
 
-    fn mirrors_from(&self, cluster_id: Str) -> BoxFuture<'_, Result<Vec<ForeignMirror>, SourceError>> {
+    fn mirrors_from(
+        &self,
+        cluster_id: Str,
+    ) -> BoxFuture<'_, Result<Vec<ForeignMirror>, SourceError>> {
         Box::pin(lookup::mirrors_from(self, cluster_id))
     }
 

@@ -27,24 +27,35 @@ pub(super) fn on_error(code: ErrorCode) -> OnError {
         | ErrorCode::LEADER_NOT_AVAILABLE
         | ErrorCode::KAFKA_STORAGE_ERROR
         | ErrorCode::REPLICA_NOT_AVAILABLE => OnError::FindLeader,
-        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID | ErrorCode::INCONSISTENT_TOPIC_ID => {
-            OnError::LookAtTopic
-        }
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+        | ErrorCode::UNKNOWN_TOPIC_ID
+        | ErrorCode::INCONSISTENT_TOPIC_ID => OnError::LookAtTopic,
         // The source's broker is behind its own metadata: it will catch up.
         ErrorCode::UNKNOWN_LEADER_EPOCH | ErrorCode::OFFSET_NOT_AVAILABLE => OnError::Wait,
-        ErrorCode::OFFSET_OUT_OF_RANGE | ErrorCode::OFFSET_MOVED_TO_TIERED_STORAGE => OnError::CompareBounds,
-        ErrorCode::TOPIC_AUTHORIZATION_FAILED | ErrorCode::CLUSTER_AUTHORIZATION_FAILED => OnError::Fail(FetchFailure {
-            kind: FailureKind::Limited,
-            text: format!("the source does not let this mirror read the topic ({}): grant READ and DESCRIBE", code.name()),
-        }),
+        ErrorCode::OFFSET_OUT_OF_RANGE | ErrorCode::OFFSET_MOVED_TO_TIERED_STORAGE => {
+            OnError::CompareBounds
+        }
+        ErrorCode::TOPIC_AUTHORIZATION_FAILED | ErrorCode::CLUSTER_AUTHORIZATION_FAILED => {
+            OnError::Fail(FetchFailure {
+                kind: FailureKind::Limited,
+                text: format!(
+                    "the source does not let this mirror read the topic ({}): grant READ and DESCRIBE",
+                    code.name()
+                ),
+            })
+        }
         ErrorCode::CORRUPT_MESSAGE => OnError::Fail(FetchFailure {
             kind: FailureKind::Limited,
-            text: "the source found its own log of this partition corrupt (CORRUPT_MESSAGE)".to_string(),
+            text: "the source found its own log of this partition corrupt (CORRUPT_MESSAGE)"
+                .to_string(),
         }),
         ErrorCode::UNSUPPORTED_COMPRESSION_TYPE | ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT => {
             OnError::Fail(FetchFailure {
                 kind: FailureKind::Permanent,
-                text: format!("the source cannot give this partition in a form that can be kept ({})", code.name()),
+                text: format!(
+                    "the source cannot give this partition in a form that can be kept ({})",
+                    code.name()
+                ),
             })
         }
         _ => OnError::Wait,
@@ -68,9 +79,17 @@ pub(super) enum OutOfRange {
 }
 
 /// The decision of mirroring.md §14.3. `last_epoch` is the epoch of our last record, −1 = none.
-pub(super) fn out_of_range(local_end: i64, last_epoch: i32, source_start: i64, source_end: i64) -> OutOfRange {
+pub(super) fn out_of_range(
+    local_end: i64,
+    last_epoch: i32,
+    source_start: i64,
+    source_end: i64,
+) -> OutOfRange {
     if local_end < source_start {
-        return OutOfRange::StartAt { offset: source_start, skipped: source_start - local_end };
+        return OutOfRange::StartAt {
+            offset: source_start,
+            skipped: source_start - local_end,
+        };
     }
     if local_end > source_end {
         return OutOfRange::Diverged(format!(
@@ -79,7 +98,8 @@ pub(super) fn out_of_range(local_end: i64, last_epoch: i32, source_start: i64, s
     }
     if last_epoch >= 0 {
         return OutOfRange::Diverged(format!(
-            "the source does not know leader epoch {last_epoch} of our last record at offset {}", local_end - 1
+            "the source does not know leader epoch {last_epoch} of our last record at offset {}",
+            local_end - 1
         ));
     }
     OutOfRange::Again
@@ -87,7 +107,9 @@ pub(super) fn out_of_range(local_end: i64, last_epoch: i32, source_start: i64, s
 
 /// The index of the fetcher that serves a partition, out of `fetchers` to one source broker (Kafka's own rule).
 pub(super) fn fetcher_index(topic: &str, partition: i32, fetchers: i32) -> i32 {
-    let hash = topic.encode_utf16().fold(0i32, |h, c| h.wrapping_mul(31).wrapping_add(i32::from(c)));
+    let hash = topic
+        .encode_utf16()
+        .fold(0i32, |h, c| h.wrapping_mul(31).wrapping_add(i32::from(c)));
     let mixed = hash.wrapping_mul(31).wrapping_add(partition);
     mixed.checked_abs().unwrap_or(0) % fetchers.max(1)
 }
@@ -104,7 +126,11 @@ pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {
     if source_epoch > EPOCH_MAX - EPOCH_STEP {
         return EpochRule::Overflow;
     }
-    if source_epoch > local_epoch - EPOCH_DISTANCE { EpochRule::Raise(source_epoch + EPOCH_STEP) } else { EpochRule::Fine }
+    if source_epoch > local_epoch - EPOCH_DISTANCE {
+        EpochRule::Raise(source_epoch + EPOCH_STEP)
+    } else {
+        EpochRule::Fine
+    }
 }
 
 /// What M-5 asks for.
@@ -124,14 +150,29 @@ mod tests {
 
     #[test]
     fn a_source_that_dropped_more_than_we_have_is_followed_with_the_gap_told() {
-        assert_eq!(out_of_range(50, 0, 100, 200), OutOfRange::StartAt { offset: 100, skipped: 50 });
+        assert_eq!(
+            out_of_range(50, 0, 100, 200),
+            OutOfRange::StartAt {
+                offset: 100,
+                skipped: 50
+            }
+        );
     }
 
     #[test]
     fn a_source_that_ends_below_us_is_never_followed_blindly() {
-        assert!(matches!(out_of_range(50, 0, 0, 40), OutOfRange::Diverged(_)));
-        assert!(matches!(out_of_range(50, -1, 0, 0), OutOfRange::Diverged(_)));
-        assert!(matches!(out_of_range(50, 7, 0, 90), OutOfRange::Diverged(_)));
+        assert!(matches!(
+            out_of_range(50, 0, 0, 40),
+            OutOfRange::Diverged(_)
+        ));
+        assert!(matches!(
+            out_of_range(50, -1, 0, 0),
+            OutOfRange::Diverged(_)
+        ));
+        assert!(matches!(
+            out_of_range(50, 7, 0, 90),
+            OutOfRange::Diverged(_)
+        ));
         assert_eq!(out_of_range(50, -1, 0, 90), OutOfRange::Again);
     }
 
@@ -153,10 +194,17 @@ mod tests {
 
     #[test]
     fn connectivity_of_the_source_is_no_failure() {
-        for code in [ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::FENCED_LEADER_EPOCH, ErrorCode::UNKNOWN_LEADER_EPOCH] {
+        for code in [
+            ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            ErrorCode::FENCED_LEADER_EPOCH,
+            ErrorCode::UNKNOWN_LEADER_EPOCH,
+        ] {
             assert!(!matches!(on_error(code), OnError::Fail(_)));
         }
         assert_eq!(on_error(ErrorCode::UNKNOWN_TOPIC_ID), OnError::LookAtTopic);
-        assert!(matches!(on_error(ErrorCode::TOPIC_AUTHORIZATION_FAILED), OnError::Fail(_)));
+        assert!(matches!(
+            on_error(ErrorCode::TOPIC_AUTHORIZATION_FAILED),
+            OnError::Fail(_)
+        ));
     }
 }

@@ -102,7 +102,12 @@ impl Conductor {
             return None;
         }
         let unresolved = self.open_slots();
-        let slots: Vec<Arc<Slot>> = self.mirror.slots().into_iter().filter(|s| s.is_live()).collect();
+        let slots: Vec<Arc<Slot>> = self
+            .mirror
+            .slots()
+            .into_iter()
+            .filter(|s| s.is_live())
+            .collect();
         let mut next: Option<Instant> = unresolved.then(|| Instant::now() + RESOLVE_EVERY);
         let mut at = |when: Instant| next = Some(next.map_or(when, |n| n.min(when)));
         if let Some(when) = self.find_leaders(&slots).await {
@@ -152,7 +157,9 @@ impl Conductor {
     }
 
     fn session_ended(&mut self, key: SessionKey, end: &SessionEnd) {
-        let Some(shared) = self.sessions.remove(&key) else { return };
+        let Some(shared) = self.sessions.remove(&key) else {
+            return;
+        };
         if end.answered {
             self.nodes.remove(&key.0);
         }
@@ -175,7 +182,10 @@ impl Conductor {
 
     /// Asks for the leaders of partitions that have none. Gives the time of the next try when some are left.
     async fn find_leaders(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
-        let without: Vec<&Arc<Slot>> = slots.iter().filter(|s| s.with(|s| s.leader.is_none())).collect();
+        let without: Vec<&Arc<Slot>> = slots
+            .iter()
+            .filter(|s| s.with(|s| s.leader.is_none()))
+            .collect();
         if without.is_empty() {
             return None;
         }
@@ -214,10 +224,16 @@ impl Conductor {
         Some(self.metadata.until)
     }
 
-    async fn ask_leaders(&self, names: &[Str]) -> Result<HashMap<Str, Result<SourceTopic, String>>, AskError> {
+    async fn ask_leaders(
+        &self,
+        names: &[Str],
+    ) -> Result<HashMap<Str, Result<SourceTopic, String>>, AskError> {
         let mut topics = HashMap::new();
         for chunk in names.chunks(NAMES_CHUNK) {
-            let response = self.source.metadata(&MetadataTopics::Names(chunk.to_vec())).await?;
+            let response = self
+                .source
+                .metadata(&MetadataTopics::Names(chunk.to_vec()))
+                .await?;
             for topic in &response.topics {
                 if let Some(name) = &topic.name {
                     topics.insert(name.detach(), source_topic(topic));
@@ -228,17 +244,27 @@ impl Conductor {
     }
 
     /// Gives a partition its leader; false when the source names none.
-    fn take_leader(&self, slot: &Arc<Slot>, topics: &HashMap<Str, Result<SourceTopic, String>>) -> bool {
+    fn take_leader(
+        &self,
+        slot: &Arc<Slot>,
+        topics: &HashMap<Str, Result<SourceTopic, String>>,
+    ) -> bool {
         let name = slot.name();
         let text = match topics.get(&name.topic) {
             None => format!("the source did not answer for topic {}", name.topic),
             Some(Err(text)) => text.clone(),
             Some(Ok(topic)) => match (slot.assignment.source_topic_id, topic.id) {
                 (Some(ours), Some(theirs)) if ours != theirs => {
-                    format!("topic {} has id {theirs} at the source now, mirrored was {ours}", name.topic)
+                    format!(
+                        "topic {} has id {theirs} at the source now, mirrored was {ours}",
+                        name.topic
+                    )
                 }
                 _ if self.mirror.learn_leader(slot, topic) => return true,
-                _ => format!("partition {} of {} has no leader at the source", name.partition, name.topic),
+                _ => format!(
+                    "partition {} of {} has no leader at the source",
+                    name.partition, name.topic
+                ),
             },
         };
         slot.tracked.lock().troubled(&text, now_ms());
@@ -253,7 +279,10 @@ impl Conductor {
         for slot in slots {
             if let Some(leader) = slot.with(|s| s.leader) {
                 let index = fetcher_index(&slot.name().topic, slot.name().partition, fetchers);
-                groups.entry((leader.node, index)).or_default().push(slot.clone());
+                groups
+                    .entry((leader.node, index))
+                    .or_default()
+                    .push(slot.clone());
             }
         }
         for (key, shared) in &self.sessions {
@@ -268,7 +297,11 @@ impl Conductor {
                 Some(shared) if shared.table().is(&group) => shared.nudge(),
                 Some(shared) => shared.replace(Table::new(group)),
                 None => {
-                    let pause = self.nodes.get(&key.0).map(|p| p.until).filter(|&until| until > Instant::now());
+                    let pause = self
+                        .nodes
+                        .get(&key.0)
+                        .map(|p| p.until)
+                        .filter(|&until| until > Instant::now());
                     match pause {
                         Some(until) => next = Some(next.map_or(until, |n| n.min(until))),
                         None => self.start_session(key, group),
@@ -282,21 +315,38 @@ impl Conductor {
     fn start_session(&mut self, key: SessionKey, group: Vec<Arc<Slot>>) {
         let shared = Arc::new(SessionShared::default());
         shared.replace(Table::new(group));
-        let session = Session::new(self.mirror.clone(), self.source.clone(), shared.clone(), key);
+        let session = Session::new(
+            self.mirror.clone(),
+            self.source.clone(),
+            shared.clone(),
+            key,
+        );
         self.sessions.insert(key, shared);
-        self.running.spawn(async move { (key, session.run().await) });
+        self.running
+            .spawn(async move { (key, session.run().await) });
     }
 
     /// `mirror.disconnect.fail.after.ms`. True when it has to be looked at again.
     fn fail_disconnected(&self, slots: &[Arc<Slot>]) -> bool {
-        let Some(limit) = self.mirror.settings().fetch.disconnect_fail_after_ms else { return false };
-        let Reachability::Unreachable { since_ms, reason } = self.source.reach().get() else { return false };
+        let Some(limit) = self.mirror.settings().fetch.disconnect_fail_after_ms else {
+            return false;
+        };
+        let Reachability::Unreachable { since_ms, reason } = self.source.reach().get() else {
+            return false;
+        };
         if now_ms() - since_ms < limit {
             return true;
         }
         for slot in slots {
-            let text = format!("the source has been unreachable for more than {limit} ms: {reason}");
-            self.mirror.failed(slot, FetchFailure { kind: FailureKind::Connectivity, text });
+            let text =
+                format!("the source has been unreachable for more than {limit} ms: {reason}");
+            self.mirror.failed(
+                slot,
+                FetchFailure {
+                    kind: FailureKind::Connectivity,
+                    text,
+                },
+            );
         }
         false
     }
@@ -304,8 +354,13 @@ impl Conductor {
 
 impl Pause {
     fn new(mirror: &MirrorPlane) -> Pause {
-        let initial = u64::try_from(mirror.settings().fetch.backoff_ms).unwrap_or(0).clamp(1, 1_000);
-        Pause { backoff: Backoff::new(Duration::from_millis(initial), RETRY_MAX), until: Instant::now() }
+        let initial = u64::try_from(mirror.settings().fetch.backoff_ms)
+            .unwrap_or(0)
+            .clamp(1, 1_000);
+        Pause {
+            backoff: Backoff::new(Duration::from_millis(initial), RETRY_MAX),
+            until: Instant::now(),
+        }
     }
 
     fn failed(&mut self) {

@@ -46,12 +46,19 @@ impl FetchSession {
     /// Forgets the session; the next Fetch names everything and asks for a new one.
     pub(super) fn reset(&mut self) {
         let stale_id = if self.id != 0 { self.id } else { self.stale_id };
-        *self = FetchSession { turn: self.turn, stale_id, ..FetchSession::default() };
+        *self = FetchSession {
+            turn: self.turn,
+            stale_id,
+            ..FetchSession::default()
+        };
     }
 
     /// As [`FetchSession::reset`], when the source does not know the session any more.
     pub(super) fn lost(&mut self) {
-        *self = FetchSession { turn: self.turn, ..FetchSession::default() };
+        *self = FetchSession {
+            turn: self.turn,
+            ..FetchSession::default()
+        };
     }
 
     /// The next Fetch for exactly these partitions. `sessions` = the negotiated version has them.
@@ -67,17 +74,35 @@ impl FetchSession {
             }
             let session_epoch = if sessions { 0 } else { -1 };
             let session_id = std::mem::take(&mut self.stale_id);
-            return Plan { session_id, session_epoch, named, forgotten: Vec::new() };
+            return Plan {
+                session_id,
+                session_epoch,
+                named,
+                forgotten: Vec::new(),
+            };
         }
         let wanted: BTreeSet<usize> = asks.iter().map(|&(index, _)| index).collect();
-        let forgotten: Vec<usize> = self.known.keys().filter(|index| !wanted.contains(index)).copied().collect();
-        let named: Vec<(usize, Ask)> =
-            asks.iter().filter(|(index, ask)| self.known.get(index) != Some(ask)).copied().collect();
+        let forgotten: Vec<usize> = self
+            .known
+            .keys()
+            .filter(|index| !wanted.contains(index))
+            .copied()
+            .collect();
+        let named: Vec<(usize, Ask)> = asks
+            .iter()
+            .filter(|(index, ask)| self.known.get(index) != Some(ask))
+            .copied()
+            .collect();
         for index in &forgotten {
             self.known.remove(index);
         }
         self.known.extend(named.iter().copied());
-        Plan { session_id: self.id, session_epoch: self.epoch, named, forgotten }
+        Plan {
+            session_id: self.id,
+            session_epoch: self.epoch,
+            named,
+            forgotten,
+        }
     }
 
     /// Takes the session id of a good answer.
@@ -89,7 +114,11 @@ impl FetchSession {
             self.id = session_id;
             self.epoch = 1;
         } else {
-            self.epoch = if self.epoch == i32::MAX { 1 } else { self.epoch + 1 };
+            self.epoch = if self.epoch == i32::MAX {
+                1
+            } else {
+                self.epoch + 1
+            };
         }
     }
 
@@ -106,7 +135,12 @@ mod tests {
     use super::*;
 
     fn ask(offset: i64) -> Ask {
-        Ask { current_leader_epoch: 0, fetch_offset: offset, last_fetched_epoch: -1, bytes_max: 100 }
+        Ask {
+            current_leader_epoch: 0,
+            fetch_offset: offset,
+            last_fetched_epoch: -1,
+            bytes_max: 100,
+        }
     }
 
     #[test]
@@ -114,14 +148,20 @@ mod tests {
         let mut session = FetchSession::default();
         let all = [(0, ask(0)), (1, ask(0)), (2, ask(0))];
         let first = session.plan(&all, true);
-        assert_eq!((first.session_id, first.session_epoch, first.named.len()), (0, 0, 3));
+        assert_eq!(
+            (first.session_id, first.session_epoch, first.named.len()),
+            (0, 0, 3)
+        );
         session.answered(77);
         let second = session.plan(&[(0, ask(5)), (1, ask(0)), (2, ask(0))], true);
         assert_eq!((second.session_id, second.session_epoch), (77, 1));
         assert_eq!(second.named, [(0, ask(5))]);
         session.answered(77);
         let third = session.plan(&[(0, ask(5)), (2, ask(0))], true);
-        assert_eq!((third.session_epoch, third.forgotten, third.named.len()), (2, vec![1], 0));
+        assert_eq!(
+            (third.session_epoch, third.forgotten, third.named.len()),
+            (2, vec![1], 0)
+        );
         session.answered(77);
         let fourth = session.plan(&[(0, ask(5)), (1, ask(0)), (2, ask(0))], true);
         assert_eq!(fourth.named, [(1, ask(0))]);
@@ -143,11 +183,22 @@ mod tests {
         session.answered(5);
         session.reset();
         let plan = session.plan(&[(0, ask(0))], true);
-        assert_eq!((plan.session_id, plan.session_epoch, plan.named.len()), (5, 0, 1), "the old one is ended");
+        assert_eq!(
+            (plan.session_id, plan.session_epoch, plan.named.len()),
+            (5, 0, 1),
+            "the old one is ended"
+        );
         session.lost();
         let plan = session.plan(&[(0, ask(0))], true);
-        assert_eq!((plan.session_id, plan.session_epoch, plan.named.len()), (0, 0, 1));
+        assert_eq!(
+            (plan.session_id, plan.session_epoch, plan.named.len()),
+            (0, 0, 1)
+        );
         session.answered(0);
-        assert_eq!(session.plan(&[(0, ask(0))], true).named.len(), 1, "no session was granted");
+        assert_eq!(
+            session.plan(&[(0, ask(0))], true).named.len(),
+            1,
+            "no session was granted"
+        );
     }
 }

@@ -23,7 +23,8 @@ use super::answers::{EpochRule, epoch_wanted};
 use super::reading::{ReadingEnd, Trouble};
 use super::slot::{Slot, SlotKey, SourceLeader, Tracked};
 use crate::seam::{
-    FailureKind, FetchAssignment, FetchEvents, FetchFailure, FetchProgress, SourceSettings, SourceTopic,
+    FailureKind, FetchAssignment, FetchEvents, FetchFailure, FetchProgress, SourceSettings,
+    SourceTopic,
 };
 use crate::source::{SourceClient, now_ms};
 
@@ -109,7 +110,8 @@ impl MirrorPlane {
         if *old == settings {
             return;
         }
-        let reconnect = old.connection != settings.connection || old.cluster_id != settings.cluster_id;
+        let reconnect =
+            old.connection != settings.connection || old.cluster_id != settings.cluster_id;
         if reconnect {
             self.source.store(Arc::new(SourceClient::new(&settings)));
         }
@@ -123,7 +125,10 @@ impl MirrorPlane {
 
     /// Adds or renews an assignment. The same one again only ends a wait for the control plane.
     pub(super) fn add(&self, assignment: FetchAssignment) {
-        let key = (assignment.partition.topic_id, assignment.partition.partition);
+        let key = (
+            assignment.partition.topic_id,
+            assignment.partition.partition,
+        );
         let mut wanted = self.wanted.lock();
         if let Some(entry) = wanted.get(&key) {
             if entry.assignment.leader_epoch > assignment.leader_epoch {
@@ -151,11 +156,18 @@ impl MirrorPlane {
 
     /// The slot of an assignment, `None` while this broker does not have the partition open.
     pub(super) fn open_slot(&self, assignment: &FetchAssignment) -> Option<Arc<Slot>> {
-        let key = (assignment.partition.topic_id, assignment.partition.partition);
+        let key = (
+            assignment.partition.topic_id,
+            assignment.partition.partition,
+        );
         let tracked = self.tracked.lock().entry(key).or_default().clone();
         match self.replicas.partition_by_id(&key.0, key.1) {
             Ok(local) => {
-                let backoff = Duration::from_millis(u64::try_from(self.settings().fetch.backoff_ms).unwrap_or(0).max(1));
+                let backoff = Duration::from_millis(
+                    u64::try_from(self.settings().fetch.backoff_ms)
+                        .unwrap_or(0)
+                        .max(1),
+                );
                 Some(Slot::new(assignment.clone(), local, tracked, backoff))
             }
             Err(e) => {
@@ -202,7 +214,11 @@ impl MirrorPlane {
 
     /// All slots that are open.
     pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
-        self.wanted.lock().values().filter_map(|w| w.slot.clone()).collect()
+        self.wanted
+            .lock()
+            .values()
+            .filter_map(|w| w.slot.clone())
+            .collect()
     }
 
     /// Leaders and epochs from metadata somebody else asked for.
@@ -228,12 +244,22 @@ impl MirrorPlane {
         if !same_id {
             return false;
         }
-        let found = topic.partitions.iter().find(|p| p.partition == slot.name().partition);
-        let Some(node) = found.and_then(|p| p.leader) else { return false };
-        let leader = SourceLeader { node, epoch: found.and_then(|p| p.leader_epoch).unwrap_or(-1) };
+        let found = topic
+            .partitions
+            .iter()
+            .find(|p| p.partition == slot.name().partition);
+        let Some(node) = found.and_then(|p| p.leader) else {
+            return false;
+        };
+        let leader = SourceLeader {
+            node,
+            epoch: found.and_then(|p| p.leader_epoch).unwrap_or(-1),
+        };
         let changed = slot.with(|s| {
             // Metadata of a broker that is behind must not bring an old leader back.
-            let newer = s.leader.is_none_or(|known| leader.epoch > known.epoch || leader.epoch < 0);
+            let newer = s
+                .leader
+                .is_none_or(|known| leader.epoch > known.epoch || leader.epoch < 0);
             let changed = newer && s.leader != Some(leader);
             if changed {
                 s.leader = Some(leader);
@@ -277,7 +303,9 @@ impl MirrorPlane {
         slot.fine();
         slot.with(|s| s.bytes_min = end.cut_batch_bytes);
         if end.log_start > slot.local.log().log_start_offset()
-            && let Err(e) = slot.local.mirror_advance_log_start(end.log_start.min(local_end))
+            && let Err(e) = slot
+                .local
+                .mirror_advance_log_start(end.log_start.min(local_end))
         {
             self.troubled(slot, Trouble::Local(e));
             return;
@@ -293,12 +321,24 @@ impl MirrorPlane {
             EpochRule::Fine => return,
             EpochRule::Raise(wanted) => wanted,
             EpochRule::Overflow => {
-                let text = format!("leader epoch {source_epoch} of the source leaves no room for higher local epochs");
-                self.failed(slot, FetchFailure { kind: FailureKind::Permanent, text });
+                let text = format!(
+                    "leader epoch {source_epoch} of the source leaves no room for higher local epochs"
+                );
+                self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Permanent,
+                        text,
+                    },
+                );
                 return;
             }
         };
-        let asked_before = slot.with(|s| std::mem::replace(&mut s.epoch_asked, wanted.max(s.epoch_asked)) >= wanted);
+        let asked_before = slot.with(|s| {
+            let before = s.epoch_asked;
+            s.epoch_asked = before.max(wanted);
+            before >= wanted
+        });
         if asked_before {
             return;
         }
@@ -308,9 +348,16 @@ impl MirrorPlane {
                 let mut backoff = Backoff::new(EPOCH_BACKOFF.0, EPOCH_BACKOFF.1);
                 // A hidden batch stays hidden until this succeeds, whether or not anything new arrives.
                 while let Err(e) = events.raise_epoch(slot.name(), wanted).await {
-                    let waits = slot.local.log().latest_epoch().is_some_and(|e| e > slot.local.leader_epoch());
+                    let waits = slot
+                        .local
+                        .log()
+                        .latest_epoch()
+                        .is_some_and(|e| e > slot.local.leader_epoch());
                     if waits {
-                        slot.tracked.lock().troubled(&format!("the local leader epoch could not be raised: {e}"), now_ms());
+                        slot.tracked.lock().troubled(
+                            &format!("the local leader epoch could not be raised: {e}"),
+                            now_ms(),
+                        );
                     }
                     if !slot.is_live() {
                         break;
@@ -355,18 +402,43 @@ impl MirrorPlane {
             Trouble::OldFormat => {
                 let text = "the source holds message sets of format v0 or v1, which have no leader epochs and are not mirrored: \
                             convert the topic there (message.format.version) and let the old records expire";
-                return self.failed(slot, FetchFailure { kind: FailureKind::Permanent, text: text.to_string() });
+                return self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Permanent,
+                        text: text.to_string(),
+                    },
+                );
             }
             Trouble::Local(error) => error,
         };
         match &error {
-            ReplicaError::Log(LogError::BadBatch(_) | LogError::NotContinuous { .. } | LogError::EpochBackwards { .. }) => {
+            ReplicaError::Log(
+                LogError::BadBatch(_)
+                | LogError::NotContinuous { .. }
+                | LogError::EpochBackwards { .. },
+            ) => {
                 let text = format!("the source sent records that cannot be kept: {error}");
-                self.failed(slot, FetchFailure { kind: FailureKind::Limited, text });
+                self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Limited,
+                        text,
+                    },
+                );
             }
-            ReplicaError::Offline { .. } | ReplicaError::Log(LogError::Io { .. } | LogError::Offline { .. } | LogError::Damaged { .. }) => {
+            ReplicaError::Offline { .. }
+            | ReplicaError::Log(
+                LogError::Io { .. } | LogError::Offline { .. } | LogError::Damaged { .. },
+            ) => {
                 let text = format!("the local log failed: {error}");
-                self.failed(slot, FetchFailure { kind: FailureKind::Limited, text });
+                self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Limited,
+                        text,
+                    },
+                );
             }
             // No space, a leadership that moves, a log another writer touched: it goes on at the log end.
             _ => slot.back_off(&error.to_string(), now_ms()),
@@ -378,7 +450,11 @@ impl MirrorPlane {
         let local_end = slot.local.log().log_end_offset();
         if source_start > local_end {
             // A log that never held anything misses nothing.
-            let skipped = if local_end > 0 { source_start - local_end } else { 0 };
+            let skipped = if local_end > 0 {
+                source_start - local_end
+            } else {
+                0
+            };
             self.skip_to(slot, source_start, skipped);
             if slot.local.log().log_end_offset() != source_start {
                 return;

@@ -61,8 +61,22 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(index: usize, slot: Arc<Slot>, start: FetchPartitionStart, asked_offset: i64) -> Reading {
-        Reading { index, slot, start, asked_offset, head: Vec::new(), open: false, over: false, trouble: None }
+    pub(super) fn new(
+        index: usize,
+        slot: Arc<Slot>,
+        start: FetchPartitionStart,
+        asked_offset: i64,
+    ) -> Reading {
+        Reading {
+            index,
+            slot,
+            start,
+            asked_offset,
+            head: Vec::new(),
+            open: false,
+            over: false,
+            trouble: None,
+        }
     }
 
     /// Takes the next piece of records.
@@ -72,7 +86,9 @@ impl Reading {
         }
         let mut rest = piece;
         if !self.open {
-            let missing = HEADER_BYTES.saturating_sub(self.head.len()).min(piece.len());
+            let missing = HEADER_BYTES
+                .saturating_sub(self.head.len())
+                .min(piece.len());
             self.head.extend_from_slice(&piece[..missing]);
             rest = &piece[missing..];
             if self.head.len() < HEADER_BYTES {
@@ -115,7 +131,12 @@ impl Reading {
             return Ok(false);
         }
         let (base, last) = (self.base_offset(), self.last_offset());
-        if self.head.get(MAGIC_AT) == Some(&MAGIC) && is_empty(local) && base >= 0 && base < end && end <= last {
+        if self.head.get(MAGIC_AT) == Some(&MAGIC)
+            && is_empty(local)
+            && base >= 0
+            && base < end
+            && end <= last
+        {
             // The source's log starts inside this batch; a log can only start with a whole one.
             local.mirror_truncate_fully_and_start_at(base)?;
             end = base;
@@ -124,16 +145,26 @@ impl Reading {
     }
 
     fn base_offset(&self) -> i64 {
-        self.head.first_chunk::<8>().map_or(-1, |b| i64::from_be_bytes(*b))
+        self.head
+            .first_chunk::<8>()
+            .map_or(-1, |b| i64::from_be_bytes(*b))
     }
 
     fn last_offset(&self) -> i64 {
-        let delta = self.head.get(23..27).and_then(|b| b.first_chunk::<4>()).map_or(0, |b| i32::from_be_bytes(*b));
+        let delta = self
+            .head
+            .get(23..27)
+            .and_then(|b| b.first_chunk::<4>())
+            .map_or(0, |b| i32::from_be_bytes(*b));
         self.base_offset().saturating_add(i64::from(delta))
     }
 
     fn batch_bytes(&self) -> i32 {
-        let length = self.head.get(8..12).and_then(|b| b.first_chunk::<4>()).map_or(0, |b| i32::from_be_bytes(*b));
+        let length = self
+            .head
+            .get(8..12)
+            .and_then(|b| b.first_chunk::<4>())
+            .map_or(0, |b| i32::from_be_bytes(*b));
         length.saturating_add(LENGTH_OVERHEAD).max(0)
     }
 
@@ -149,11 +180,16 @@ impl Reading {
             Some(append) => Some(append.finish().map_err(Trouble::from)?),
             None => None,
         };
-        let nothing_fit = appended.as_ref().is_none_or(|info| info.batches == 0) && self.head.len() >= 12;
+        let nothing_fit =
+            appended.as_ref().is_none_or(|info| info.batches == 0) && self.head.len() >= 12;
         Ok(ReadingEnd {
             high_watermark: self.start.high_watermark,
             log_start: self.start.log_start_offset,
-            cut_batch_bytes: if nothing_fit && !self.over { self.batch_bytes() } else { 0 },
+            cut_batch_bytes: if nothing_fit && !self.over {
+                self.batch_bytes()
+            } else {
+                0
+            },
             appended: appended.filter(|info| info.batches > 0),
         })
     }

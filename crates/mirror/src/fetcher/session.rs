@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tarn_client::{BrokerNode, ClientError, Connection, HostPort};
-use tarn_wire::fetch_stream::{FetchEvent, FetchHeader, FetchLimits, FetchPartitionEnd, FetchPartitionStart, NodeEndpoint};
+use tarn_wire::fetch_stream::{
+    FetchEvent, FetchHeader, FetchLimits, FetchPartitionEnd, FetchPartitionStart, NodeEndpoint,
+};
 use tarn_wire::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use tarn_wire::messages::{FetchRequest, ListOffsetsRequest, MetadataRequest};
 use tarn_wire::{ErrorCode, Message, Str, Uuid, VersionRange};
@@ -49,10 +51,15 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(slots: Vec<Arc<Slot>>) -> Arc<Table> {
-        let mut table = Table { all_have_ids: true, ..Table::default() };
+        let mut table = Table {
+            all_have_ids: true,
+            ..Table::default()
+        };
         for (index, slot) in slots.iter().enumerate() {
             let name = slot.name();
-            table.by_name.insert((name.topic.clone(), name.partition), index);
+            table
+                .by_name
+                .insert((name.topic.clone(), name.partition), index);
             match slot.assignment.source_topic_id {
                 Some(id) => {
                     table.by_id.insert((id, name.partition), index);
@@ -66,15 +73,20 @@ impl Table {
 
     fn find(&self, start: &FetchPartitionStart) -> Option<usize> {
         if start.topic_id.is_zero() {
-            self.by_name.get(&(start.topic.clone(), start.partition_index)).copied()
+            self.by_name
+                .get(&(start.topic.clone(), start.partition_index))
+                .copied()
         } else {
-            self.by_id.get(&(start.topic_id, start.partition_index)).copied()
+            self.by_id
+                .get(&(start.topic_id, start.partition_index))
+                .copied()
         }
     }
 
     /// Whether it holds exactly these slots.
     pub(super) fn is(&self, slots: &[Arc<Slot>]) -> bool {
-        self.slots.len() == slots.len() && self.slots.iter().zip(slots).all(|(a, b)| Arc::ptr_eq(a, b))
+        self.slots.len() == slots.len()
+            && self.slots.iter().zip(slots).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 }
 
@@ -135,6 +147,8 @@ pub(super) struct Session {
     losses: u32,
     compare: Vec<usize>,
     good: Vec<(usize, ReadingEnd)>,
+    /// Partitions the last answer left out: nothing new there.
+    quiet: Vec<usize>,
 }
 
 impl Session {
@@ -158,6 +172,7 @@ impl Session {
             losses: 0,
             compare: Vec::new(),
             good: Vec::new(),
+            quiet: Vec::new(),
         }
     }
 
@@ -169,12 +184,17 @@ impl Session {
         {
             self.source.reach().failed(&e.to_string(), now_ms());
         }
-        SessionEnd { error, answered: self.answered }
+        SessionEnd {
+            error,
+            answered: self.answered,
+        }
     }
 
     async fn serve(&mut self) -> Result<()> {
         let mut connection = self.connect().await?;
-        let negotiated = connection.versions().require::<FetchRequest>(connection.peer(), FETCH_VERSIONS)?;
+        let negotiated = connection
+            .versions()
+            .require::<FetchRequest>(connection.peer(), FETCH_VERSIONS)?;
         loop {
             if !self.take_table() {
                 return Ok(());
@@ -205,15 +225,31 @@ impl Session {
     /// Connects and makes sure that this is still the cluster the mirror was made for.
     async fn connect(&self) -> Result<Connection> {
         let settings = self.mirror.settings();
-        let client_id = Str::from(format!("fetcherId-{}-mirrorName-{}", self.index, &*settings.mirror));
-        let timeout = Duration::from_millis(u64::try_from(settings.connection.socket_timeout_ms).unwrap_or(0).max(1_000));
+        let client_id = Str::from(format!(
+            "fetcherId-{}-mirrorName-{}",
+            self.index, &*settings.mirror
+        ));
+        let timeout = Duration::from_millis(
+            u64::try_from(settings.connection.socket_timeout_ms)
+                .unwrap_or(0)
+                .max(1_000),
+        );
         let cluster = self.source.cluster().map_err(AskError::from)?;
-        let mut connection = cluster.open_dedicated(self.node, client_id, timeout).await?;
-        let request = MetadataRequest { topics: Some(Vec::new()), allow_auto_topic_creation: false, ..Default::default() };
+        let mut connection = cluster
+            .open_dedicated(self.node, client_id, timeout)
+            .await?;
+        let request = MetadataRequest {
+            topics: Some(Vec::new()),
+            allow_auto_topic_creation: false,
+            ..Default::default()
+        };
         let wanted = VersionRange::new(4, MetadataRequest::VERSIONS.max);
-        let version = connection.versions().require::<MetadataRequest>(connection.peer(), wanted)?;
+        let version = connection
+            .versions()
+            .require::<MetadataRequest>(connection.peer(), wanted)?;
         let response = connection.call_at(&request, version).await?;
-        self.source.check_cluster_id(response.cluster_id.as_deref())?;
+        self.source
+            .check_cluster_id(response.cluster_id.as_deref())?;
         Ok(connection)
     }
 
@@ -231,32 +267,62 @@ impl Session {
 
     fn version(&self, negotiated: i16) -> (bool, i16) {
         let by_id = negotiated > FETCH_BY_NAME_MAX && self.table.all_have_ids;
-        (by_id, if by_id { negotiated } else { negotiated.min(FETCH_BY_NAME_MAX) })
+        (
+            by_id,
+            if by_id {
+                negotiated
+            } else {
+                negotiated.min(FETCH_BY_NAME_MAX)
+            },
+        )
     }
 
     /// What may be asked for now, with offsets as they are on our disk.
     fn asks(&self, version: i16) -> Vec<(usize, Ask)> {
         let now = Instant::now();
         let ready = |slot: &Arc<Slot>| slot.is_ready(now) && !slot.with(|s| s.needs_start);
-        let indices: Vec<usize> =
-            self.table.slots.iter().enumerate().filter(|(_, slot)| ready(slot)).map(|(i, _)| i).collect();
+        let indices: Vec<usize> = self
+            .table
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| ready(slot))
+            .map(|(i, _)| i)
+            .collect();
         let settings = self.mirror.settings();
         let behind = |slot: &Slot| {
             let end = slot.local.log().log_end_offset();
-            slot.tracked.lock().progress.source_high_watermark.is_none_or(|hw| hw > end)
+            slot.tracked
+                .lock()
+                .progress
+                .source_high_watermark
+                .is_none_or(|hw| hw > end)
         };
-        let hungry = indices.iter().filter(|&&i| behind(&self.table.slots[i])).count().max(1);
+        let hungry = indices
+            .iter()
+            .filter(|&&i| behind(&self.table.slots[i]))
+            .count()
+            .max(1);
         // The limit per partition keeps them fair; where few are behind, they share what one answer may hold.
-        let share = i32::try_from(settings.fetch.response_bytes_max as usize / hungry).unwrap_or(i32::MAX);
+        let share =
+            i32::try_from(settings.fetch.response_bytes_max as usize / hungry).unwrap_or(i32::MAX);
         let ask = |index: usize| {
             let slot = &self.table.slots[index];
             let configured = settings.fetch.partition_bytes_max;
-            let bytes = if behind(slot) { configured.max(share) } else { configured };
+            let bytes = if behind(slot) {
+                configured.max(share)
+            } else {
+                configured
+            };
             let (leader, bytes_min) = slot.with(|s| (s.leader, s.bytes_min));
             let ask = Ask {
                 current_leader_epoch: leader.map_or(-1, |l| l.epoch),
                 fetch_offset: slot.local.log().log_end_offset(),
-                last_fetched_epoch: if version >= 12 { last_epoch(&slot.local) } else { -1 },
+                last_fetched_epoch: if version >= 12 {
+                    last_epoch(&slot.local)
+                } else {
+                    -1
+                },
                 bytes_max: bytes.max(bytes_min),
             };
             (index, ask)
@@ -279,15 +345,28 @@ impl Session {
                 ..Default::default()
             };
             let (topic, topic_id) = self.wire_name(index);
-            match topics.last_mut().filter(|t| t.topic == topic && t.topic_id == topic_id) {
+            match topics
+                .last_mut()
+                .filter(|t| t.topic == topic && t.topic_id == topic_id)
+            {
                 Some(last) => last.partitions.push(partition),
-                None => topics.push(FetchTopic { topic, topic_id, partitions: vec![partition], ..Default::default() }),
+                None => topics.push(FetchTopic {
+                    topic,
+                    topic_id,
+                    partitions: vec![partition],
+                    ..Default::default()
+                }),
             }
         }
         let forget = |&index: &usize| {
             let (topic, topic_id) = self.wire_name(index);
             let partitions = vec![self.table.slots[index].name().partition];
-            ForgottenTopic { topic, topic_id, partitions, ..Default::default() }
+            ForgottenTopic {
+                topic,
+                topic_id,
+                partitions,
+                ..Default::default()
+            }
         };
         let sessions = version >= FETCH_SESSIONS_FROM;
         FetchRequest {
@@ -315,7 +394,11 @@ impl Session {
     /// Takes one answer, appending as it arrives.
     async fn read_answer(&mut self, connection: &mut Connection) -> Result<()> {
         let count = self.table.slots.len();
-        let limits = FetchLimits { topics_max: count, partitions_max: count, ..FetchLimits::default() };
+        let limits = FetchLimits {
+            topics_max: count,
+            partitions_max: count,
+            ..FetchLimits::default()
+        };
         let mut reading: Option<Reading> = None;
         loop {
             match connection.next_fetch_event(limits).await? {
@@ -334,6 +417,7 @@ impl Session {
                 }
                 FetchEvent::End { node_endpoints } => {
                     self.learn(&node_endpoints);
+                    self.quiet = self.asked.drain().map(|(index, _)| index).collect();
                     return Ok(());
                 }
             }
@@ -373,7 +457,12 @@ impl Session {
     fn begin(&mut self, start: FetchPartitionStart) -> Option<Reading> {
         let index = self.table.find(&start)?;
         let asked = self.asked.remove(&index)?;
-        Some(Reading::new(index, self.table.slots[index].clone(), start, asked.fetch_offset))
+        Some(Reading::new(
+            index,
+            self.table.slots[index].clone(),
+            start,
+            asked.fetch_offset,
+        ))
     }
 
     fn finish(&mut self, reading: Reading, tags: &FetchPartitionEnd) {
@@ -405,12 +494,20 @@ impl Session {
     }
 
     fn partition_error(&mut self, index: usize, code: ErrorCode, tags: &FetchPartitionEnd) {
-        let slot = &self.table.slots[index];
-        let text = format!("the source answered {} for {}: {}", code.name(), slot.name(), code.message());
+        let slot = self.table.slots[index].clone();
+        let text = format!(
+            "the source answered {} for {}: {}",
+            code.name(),
+            slot.name(),
+            code.message()
+        );
         match on_error(code) {
             OnError::FindLeader => {
                 let hint = tags.current_leader.filter(|l| l.leader_id >= 0);
-                let hint = hint.map(|l| SourceLeader { node: l.leader_id, epoch: l.leader_epoch });
+                let hint = hint.map(|l| SourceLeader {
+                    node: l.leader_id,
+                    epoch: l.leader_epoch,
+                });
                 let known = slot.with(|s| s.leader);
                 let moved = hint.filter(|h| known.is_none_or(|k| h.epoch >= k.epoch && *h != k));
                 slot.with(|s| s.leader = moved);
@@ -428,16 +525,27 @@ impl Session {
             }
             OnError::Wait => slot.back_off(&text, now_ms()),
             OnError::CompareBounds => self.compare.push(index),
-            OnError::Fail(failure) => self.mirror.failed(slot, failure),
+            OnError::Fail(failure) => self.mirror.failed(&slot, failure),
         }
     }
 
     fn learn(&self, endpoints: &[NodeEndpoint]) {
-        let Ok(cluster) = self.source.cluster() else { return };
+        let Ok(cluster) = self.source.cluster() else {
+            return;
+        };
         for endpoint in endpoints {
-            let Some(port) = u16::try_from(endpoint.port).ok().filter(|&p| p > 0) else { continue };
-            let address = HostPort { host: endpoint.host.clone(), port };
-            cluster.learn_node(BrokerNode { id: endpoint.node_id, address, rack: endpoint.rack.clone() });
+            let Some(port) = u16::try_from(endpoint.port).ok().filter(|&p| p > 0) else {
+                continue;
+            };
+            let address = HostPort {
+                host: endpoint.host.clone(),
+                port,
+            };
+            cluster.learn_node(BrokerNode {
+                id: endpoint.node_id,
+                address,
+                rack: endpoint.rack.clone(),
+            });
         }
     }
 
@@ -447,11 +555,8 @@ impl Session {
         for (index, end) in std::mem::take(&mut self.good) {
             self.mirror.answered(&self.table.slots[index], &end, now);
         }
-        if self.answered {
-            // Partitions an incremental answer left out have nothing new, which is an answer, too.
-            for slot in &self.table.slots {
-                slot.tracked.lock().still_good(now);
-            }
+        for index in std::mem::take(&mut self.quiet) {
+            self.table.slots[index].tracked.lock().still_good(now);
         }
     }
 
@@ -475,7 +580,10 @@ impl Session {
     /// Partitions whose log end was out of range at the source.
     async fn compare_bounds(&mut self, connection: &mut Connection) -> Result<()> {
         let indices = std::mem::take(&mut self.compare);
-        let slots: Vec<Arc<Slot>> = indices.iter().map(|&i| self.table.slots[i].clone()).collect();
+        let slots: Vec<Arc<Slot>> = indices
+            .iter()
+            .map(|&i| self.table.slots[i].clone())
+            .collect();
         for chunk in slots.chunks(BOUNDS_CHUNK) {
             let starts = self.bounds(connection, chunk, false).await?;
             let ends = self.bounds(connection, chunk, true).await?;
@@ -499,7 +607,11 @@ impl Session {
     }
 
     fn bounds_error(&self, slot: &Arc<Slot>, code: ErrorCode) {
-        let text = format!("the source refused ListOffsets of {}: {}", slot.name(), code.name());
+        let text = format!(
+            "the source refused ListOffsets of {}: {}",
+            slot.name(),
+            code.name()
+        );
         match on_error(code) {
             OnError::Fail(failure) => self.mirror.failed(slot, failure),
             OnError::FindLeader | OnError::LookAtTopic => {
@@ -518,11 +630,21 @@ impl Session {
         slots: &[Arc<Slot>],
         end: bool,
     ) -> Result<Vec<std::result::Result<i64, ErrorCode>>> {
-        let names: Vec<(Str, i32)> = slots.iter().map(|s| (s.name().topic.clone(), s.name().partition)).collect();
+        let names: Vec<(Str, i32)> = slots
+            .iter()
+            .map(|s| (s.name().topic.clone(), s.name().partition))
+            .collect();
         let wanted = VersionRange::new(1, ListOffsetsRequest::VERSIONS.max);
-        let version = connection.versions().require::<ListOffsetsRequest>(connection.peer(), wanted)?;
-        let response = connection.call_at(&bounds_request(&names, end), version).await?;
-        Ok(names.iter().map(|(topic, partition)| read_bounds(&response, topic, *partition)).collect())
+        let version = connection
+            .versions()
+            .require::<ListOffsetsRequest>(connection.peer(), wanted)?;
+        let response = connection
+            .call_at(&bounds_request(&names, end), version)
+            .await?;
+        Ok(names
+            .iter()
+            .map(|(topic, partition)| read_bounds(&response, topic, *partition))
+            .collect())
     }
 
     /// Sleeps until a partition may be asked for again or the table changes.

@@ -41,7 +41,13 @@ pub(super) struct Tracked {
 
 impl Tracked {
     /// A good answer: the source's bounds, and our log end after it.
-    pub(super) fn answered(&mut self, high_watermark: i64, log_start: i64, local_end: i64, now_ms: i64) {
+    pub(super) fn answered(
+        &mut self,
+        high_watermark: i64,
+        log_start: i64,
+        local_end: i64,
+        now_ms: i64,
+    ) {
         self.progress.source_high_watermark = Some(high_watermark);
         if log_start >= 0 {
             self.progress.source_log_start = Some(log_start);
@@ -64,7 +70,9 @@ impl Tracked {
     }
 
     fn moved(&mut self, local_end: i64, now_ms: i64) {
-        let Some(high_watermark) = self.progress.source_high_watermark else { return };
+        let Some(high_watermark) = self.progress.source_high_watermark else {
+            return;
+        };
         self.caught_up = local_end >= high_watermark;
         if self.caught_up || self.caught_up_ms.is_none() {
             self.caught_up_ms = Some(now_ms);
@@ -80,10 +88,12 @@ impl Tracked {
     /// For describe.
     pub(super) fn snapshot(&self, now_ms: i64) -> FetchProgress {
         let mut progress = self.progress.clone();
-        progress.lag_ms = self.caught_up_ms.map(|since| match (self.caught_up, &progress.error) {
-            (true, None) => 0,
-            _ => (now_ms - since).max(0),
-        });
+        progress.lag_ms = self
+            .caught_up_ms
+            .map(|since| match (self.caught_up, &progress.error) {
+                (true, None) => 0,
+                _ => (now_ms - since).max(0),
+            });
         progress
     }
 }
@@ -137,7 +147,12 @@ impl Slot {
             bytes_min: 0,
             epoch_asked: -1,
         };
-        Arc::new(Slot { assignment, local, tracked, state: Mutex::new(state) })
+        Arc::new(Slot {
+            assignment,
+            local,
+            tracked,
+            state: Mutex::new(state),
+        })
     }
 
     pub(super) fn name(&self) -> &MirrorPartition {
@@ -145,7 +160,10 @@ impl Slot {
     }
 
     pub(super) fn key(&self) -> SlotKey {
-        (self.assignment.partition.topic_id, self.assignment.partition.partition)
+        (
+            self.assignment.partition.topic_id,
+            self.assignment.partition.partition,
+        )
     }
 
     /// Looks at or changes the state. Short: no I/O inside.
@@ -202,7 +220,9 @@ impl Slot {
     /// Appends the next piece; `Ok(false)` when the assignment is over or no append is open.
     pub(super) fn push(&self, piece: &[u8]) -> Result<bool, ReplicaError> {
         let mut state = self.state.lock();
-        let Some(append) = &mut state.append else { return Ok(false) };
+        let Some(append) = &mut state.append else {
+            return Ok(false);
+        };
         match append.push(piece) {
             Ok(()) => Ok(true),
             Err(e) => {
@@ -226,5 +246,9 @@ pub(super) fn is_empty(local: &Partition) -> bool {
 /// Epoch of the last record, −1 = no record or none known.
 pub(super) fn last_epoch(local: &Partition) -> i32 {
     let end = local.log().log_end_offset();
-    if is_empty(local) { -1 } else { local.log().epoch_for_offset(end - 1).unwrap_or(-1) }
+    if is_empty(local) {
+        -1
+    } else {
+        local.log().epoch_for_offset(end - 1).unwrap_or(-1)
+    }
 }

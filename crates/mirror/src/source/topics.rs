@@ -33,10 +33,20 @@ pub(super) async fn cluster(client: &SourceClient) -> Result<SourceCluster, Sour
     let response = client.note(cluster.metadata(&MetadataTopics::None).await)?;
     let any = client.note(cluster.any().await)?;
     let fetch = VersionRange::new(FETCH_MIN, 18);
-    client.note(any.versions().require::<tarn_wire::messages::FetchRequest>(any.peer(), fetch).map(|_| ()))?;
-    let metadata = any.versions().common::<MetadataRequest>(MetadataRequest::VERSIONS);
+    client.note(
+        any.versions()
+            .require::<tarn_wire::messages::FetchRequest>(any.peer(), fetch)
+            .map(|_| ()),
+    )?;
+    let metadata = any
+        .versions()
+        .common::<MetadataRequest>(MetadataRequest::VERSIONS);
     Ok(SourceCluster {
-        cluster_id: response.cluster_id.as_ref().filter(|id| !id.is_empty()).map(Str::detach),
+        cluster_id: response
+            .cluster_id
+            .as_ref()
+            .filter(|id| !id.is_empty())
+            .map(Str::detach),
         brokers: response.brokers.len(),
         has_topic_ids: metadata.is_some_and(|v| v >= 10),
     })
@@ -46,17 +56,29 @@ pub(super) async fn cluster(client: &SourceClient) -> Result<SourceCluster, Sour
 pub(super) async fn all(client: &SourceClient) -> Result<Vec<SourceTopic>, SourceError> {
     let response = client.metadata(&MetadataTopics::All).await?;
     let usable = |t: &&MetadataResponseTopic| !t.is_internal;
-    Ok(response.topics.iter().filter(usable).filter_map(|t| source_topic(t).ok()).collect())
+    Ok(response
+        .topics
+        .iter()
+        .filter(usable)
+        .filter_map(|t| source_topic(t).ok())
+        .collect())
 }
 
 /// One answer per name; only what two questions agree on is an absence.
-pub(super) async fn named(client: &SourceClient, names: Vec<Str>) -> Result<Vec<TopicAnswer>, SourceError> {
+pub(super) async fn named(
+    client: &SourceClient,
+    names: Vec<Str>,
+) -> Result<Vec<TopicAnswer>, SourceError> {
     let mut answers: HashMap<Str, TopicAnswer> = HashMap::new();
     let mut missing = false;
     for chunk in names.chunks(NAMES_CHUNK) {
-        let response = client.metadata(&MetadataTopics::Names(chunk.to_vec())).await?;
+        let response = client
+            .metadata(&MetadataTopics::Names(chunk.to_vec()))
+            .await?;
         for topic in &response.topics {
-            let Some(name) = topic.name.as_ref().map(Str::detach) else { continue };
+            let Some(name) = topic.name.as_ref().map(Str::detach) else {
+                continue;
+            };
             missing |= topic.error_code == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0;
             let answer = match source_topic(topic) {
                 Ok(present) => TopicAnswer::Present(present),
@@ -68,19 +90,32 @@ pub(super) async fn named(client: &SourceClient, names: Vec<Str>) -> Result<Vec<
     if missing {
         confirm_absences(client, &mut answers).await?;
     }
-    let unanswered = || TopicAnswer::Unknown("the source did not answer for this topic".to_string());
-    Ok(names.iter().map(|name| answers.remove(name).unwrap_or_else(unanswered)).collect())
+    let unanswered =
+        || TopicAnswer::Unknown("the source did not answer for this topic".to_string());
+    Ok(names
+        .iter()
+        .map(|name| answers.remove(name).unwrap_or_else(unanswered))
+        .collect())
 }
 
-async fn confirm_absences(client: &SourceClient, answers: &mut HashMap<Str, TopicAnswer>) -> Result<(), SourceError> {
+async fn confirm_absences(
+    client: &SourceClient,
+    answers: &mut HashMap<Str, TopicAnswer>,
+) -> Result<(), SourceError> {
     let response = client.metadata(&MetadataTopics::All).await?;
     if !knows_its_cluster(&response) {
         return Ok(());
     }
-    let listed: HashSet<&str> = response.topics.iter().filter_map(|t| t.name.as_deref()).collect();
+    let listed: HashSet<&str> = response
+        .topics
+        .iter()
+        .filter_map(|t| t.name.as_deref())
+        .collect();
     let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.name();
     for (name, answer) in answers.iter_mut() {
-        if matches!(answer, TopicAnswer::Unknown(why) if why.contains(unknown)) && !listed.contains(&**name) {
+        if matches!(answer, TopicAnswer::Unknown(why) if why.contains(unknown))
+            && !listed.contains(&**name)
+        {
             *answer = TopicAnswer::Absent;
         }
     }
@@ -89,20 +124,33 @@ async fn confirm_absences(client: &SourceClient, answers: &mut HashMap<Str, Topi
 
 /// A broker that has just started answers with nothing; that is not a cluster without topics.
 fn knows_its_cluster(response: &MetadataResponse) -> bool {
-    !response.brokers.is_empty() && response.controller_id >= 0 && response.error_code == ErrorCode::NONE.0
+    !response.brokers.is_empty()
+        && response.controller_id >= 0
+        && response.error_code == ErrorCode::NONE.0
 }
 
 /// A topic of a metadata answer, checked; the error says what is wrong with it.
 pub(crate) fn source_topic(topic: &MetadataResponseTopic) -> Result<SourceTopic, String> {
-    let name = topic.name.as_ref().map(Str::detach).ok_or("the source named no topic")?;
+    let name = topic
+        .name
+        .as_ref()
+        .map(Str::detach)
+        .ok_or("the source named no topic")?;
     let code = ErrorCode(topic.error_code);
     if ![ErrorCode::NONE, ErrorCode::LEADER_NOT_AVAILABLE].contains(&code) {
-        let what = if is_denial(code) { "not authorized at the source: " } else { "" };
+        let what = if is_denial(code) {
+            "not authorized at the source: "
+        } else {
+            ""
+        };
         return Err(format!("{what}{} for topic {name}", code.name()));
     }
     check_topic_name(&name).map_err(|e| format!("topic name of the source refused: {e}"))?;
     if topic.partitions.is_empty() || topic.partitions.len() > PARTITIONS_MAX {
-        return Err(format!("the source names {} partitions of topic {name}", topic.partitions.len()));
+        return Err(format!(
+            "the source names {} partitions of topic {name}",
+            topic.partitions.len()
+        ));
     }
     let mut partitions: Vec<SourcePartition> = topic
         .partitions
@@ -114,15 +162,27 @@ pub(crate) fn source_topic(topic: &MetadataResponseTopic) -> Result<SourceTopic,
         })
         .collect();
     partitions.sort_by_key(|p| p.partition);
-    let contiguous = partitions.iter().zip(0..).all(|(p, index)| p.partition == index);
+    let contiguous = partitions
+        .iter()
+        .zip(0..)
+        .all(|(p, index)| p.partition == index);
     if !contiguous {
-        return Err(format!("the source names partitions of topic {name} with gaps"));
+        return Err(format!(
+            "the source names partitions of topic {name} with gaps"
+        ));
     }
-    Ok(SourceTopic { name, id: (!topic.topic_id.is_zero()).then_some(topic.topic_id), partitions })
+    Ok(SourceTopic {
+        name,
+        id: (!topic.topic_id.is_zero()).then_some(topic.topic_id),
+        partitions,
+    })
 }
 
 /// Entries that were set on the topics themselves. A topic that fails spoils only itself.
-pub(super) async fn configs(client: &SourceClient, names: Vec<Str>) -> Result<Vec<SourceTopicConfigs>, SourceError> {
+pub(super) async fn configs(
+    client: &SourceClient,
+    names: Vec<Str>,
+) -> Result<Vec<SourceTopicConfigs>, SourceError> {
     let mut found: HashMap<Str, Result<Vec<(Str, Str)>, String>> = HashMap::new();
     // Version 1 is the first that says where an entry comes from.
     let wanted = VersionRange::new(1, DescribeConfigsRequest::VERSIONS.max);
@@ -133,25 +193,39 @@ pub(super) async fn configs(client: &SourceClient, names: Vec<Str>) -> Result<Ve
             configuration_keys: None,
             ..Default::default()
         };
-        let request = DescribeConfigsRequest { resources: chunk.iter().map(resource).collect(), ..Default::default() };
+        let request = DescribeConfigsRequest {
+            resources: chunk.iter().map(resource).collect(),
+            ..Default::default()
+        };
         let response = client.note(client.cluster()?.ask_any(&request, wanted).await)?;
         for result in &response.results {
             found.insert(result.resource_name.detach(), dynamic_entries(result));
         }
     }
     let unanswered = || Err("the source did not answer for this topic".to_string());
-    let answer = |name: Str| SourceTopicConfigs { entries: found.remove(&name).unwrap_or_else(unanswered), name };
+    let answer = |name: Str| SourceTopicConfigs {
+        entries: found.remove(&name).unwrap_or_else(unanswered),
+        name,
+    };
     Ok(names.into_iter().map(answer).collect())
 }
 
 fn dynamic_entries(result: &DescribeConfigsResult) -> Result<Vec<(Str, Str)>, String> {
     let code = ErrorCode(result.error_code);
     if code != ErrorCode::NONE {
-        let text = result.error_message.as_deref().unwrap_or_else(|| code.message());
+        let text = result
+            .error_message
+            .as_deref()
+            .unwrap_or_else(|| code.message());
         return Err(format!("{}: {text}", code.name()));
     }
-    let own = result.configs.iter().filter(|c| c.config_source == DYNAMIC_TOPIC_CONFIG);
-    Ok(own.filter_map(|c| Some((c.name.detach(), c.value.as_ref()?.detach()))).collect())
+    let own = result
+        .configs
+        .iter()
+        .filter(|c| c.config_source == DYNAMIC_TOPIC_CONFIG);
+    Ok(own
+        .filter_map(|c| Some((c.name.detach(), c.value.as_ref()?.detach())))
+        .collect())
 }
 
 #[cfg(test)]
@@ -164,7 +238,11 @@ mod tests {
     use super::*;
 
     fn topic(name: &str, partitions: &[i32]) -> MetadataResponseTopic {
-        let partition = |&p: &i32| MetadataResponsePartition { partition_index: p, leader_id: 1, ..Default::default() };
+        let partition = |&p: &i32| MetadataResponsePartition {
+            partition_index: p,
+            leader_id: 1,
+            ..Default::default()
+        };
         MetadataResponseTopic {
             name: Some(Str::from(name)),
             topic_id: Uuid([7; 16]),
@@ -181,14 +259,30 @@ mod tests {
         assert!(source_topic(&topic("t", &[0, 2])).is_err());
         assert!(source_topic(&topic("t", &[])).is_err());
         let good = source_topic(&topic("t", &[1, 0])).unwrap();
-        assert_eq!(good.partitions.iter().map(|p| p.partition).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(
+            good.partitions
+                .iter()
+                .map(|p| p.partition)
+                .collect::<Vec<_>>(),
+            [0, 1]
+        );
     }
 
     #[test]
     fn an_error_is_not_an_absence() {
-        let denied = MetadataResponseTopic { error_code: ErrorCode::TOPIC_AUTHORIZATION_FAILED.0, ..topic("t", &[]) };
-        assert!(source_topic(&denied).unwrap_err().starts_with("not authorized"));
-        let starting = MetadataResponse { controller_id: -1, ..Default::default() };
+        let denied = MetadataResponseTopic {
+            error_code: ErrorCode::TOPIC_AUTHORIZATION_FAILED.0,
+            ..topic("t", &[])
+        };
+        assert!(
+            source_topic(&denied)
+                .unwrap_err()
+                .starts_with("not authorized")
+        );
+        let starting = MetadataResponse {
+            controller_id: -1,
+            ..Default::default()
+        };
         assert!(!knows_its_cluster(&starting));
     }
 }
