@@ -77,6 +77,10 @@ if [ -z "${black_box_reason:-}" ] && ! bin/fetch-kafka.sh; then black_box_reason
 if [ -n "${black_box_reason:-}" ]; then
   cargo test -q -p tarn-tests --test blackbox -- --list 2>/dev/null | sed -n "s/: test$/: $black_box_reason/p" >> "$not_run"
 else
+  # The same packages as above, so that cargo builds nothing a second time.
+  libs=${TARN_KAFKA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tarn/kafka}/4.3.1/libs
+  TARN_KAFKA_LIBS=$libs run "our bytes against Kafka's own classes" \
+    cargo test --workspace --exclude tarn-tests --test kafka_jar -q -- --ignored ${filter:+"$filter"}
   export TARN_BIN=${TARN_BIN:-${CARGO_TARGET_DIR:-$PWD/target}/release/tarn}
   run "black-box cases" cargo test -p tarn-tests --no-fail-fast -- --test-threads="${TARN_TEST_THREADS:-2}" ${filter:+"$filter"}
 fi

@@ -1,12 +1,13 @@
 //! The event loop: one thread in which every decision is made, written and published.
 //!
-//! Decisions that queued up while the disk was busy share one sync (group commit); each still is its own batch, so a crash keeps whole decisions only.
+//! Decisions that queued up while the disk was busy share one batch and one sync (group commit).
 //! The quorum core decides what is committed; this file carries out what it asks for.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tarn_log::LogError;
 use tarn_metadata::{Delta, Image, METADATA_VERSION, Record, Replay};
 use tarn_raft::{Action, Core, Election, Event, NodeId, Status};
 use tarn_wire::messages::{
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use crate::controller::Shared;
-use crate::journal::{self, Journal};
+use crate::journal::{Batches, EncodedDecision, Journal};
 use crate::plan::METADATA_VERSION_LEVEL;
 use crate::quorum_state::QuorumStateFile;
 use crate::snapshot::{self, control_value};
@@ -71,8 +72,7 @@ pub(crate) struct EventLoop {
 /// Decisions of one group, on their way to disk.
 #[derive(Default)]
 struct Group {
-    bytes: Vec<u8>,
-    count: i64,
+    batches: Batches,
     accepted: Vec<(Vec<Record>, i64)>,
     delta: Delta,
     waiting: Vec<Box<dyn Decision>>,
@@ -92,15 +92,15 @@ impl EventLoop {
             return Err(journal.bad(reason));
         }
         let base = snapshot::load_newest(journal.dir())?;
-        if let Some((end, _)) = &base {
-            if journal.end_offset() < end.offset {
-                warn!(
-                    log_end = journal.end_offset(),
-                    snapshot_end = end.offset,
-                    "the metadata log ends before its snapshot does, starting it there"
-                );
-                journal.start_at(*end)?;
-            }
+        if let Some((end, _)) = &base
+            && journal.end_offset() < end.offset
+        {
+            warn!(
+                log_end = journal.end_offset(),
+                snapshot_end = end.offset,
+                "the metadata log ends before its snapshot does, starting it there"
+            );
+            journal.start_at(*end)?;
         }
         let replay_from = base.as_ref().map_or(0, |(end, _)| end.offset);
         if journal.start_offset() > replay_from {
@@ -200,7 +200,7 @@ impl EventLoop {
         let mut group = Group::default();
         self.decide(first, &mut group);
         let mut next = None;
-        while group.waiting.len() < GROUP_DECISIONS_MAX && group.bytes.len() < GROUP_BYTES_MAX {
+        while group.waiting.len() < GROUP_DECISIONS_MAX && group.batches.bytes() < GROUP_BYTES_MAX {
             match commands.try_recv() {
                 Ok(Command::Decide(decision)) => self.decide(decision, &mut group),
                 Ok(other) => {
@@ -214,14 +214,19 @@ impl EventLoop {
         if self.bytes_since_snapshot >= self.settings.snapshot_after_bytes
             || self.records_since_snapshot >= self.settings.snapshot_after_records
         {
-            self.take_snapshot()?;
+            // The log holds everything, so a failed snapshot is tried again later; meanwhile nothing of the log is deleted.
+            if let Err(error) = self.take_snapshot() {
+                error!(%error, "no metadata snapshot could be taken");
+            }
+            self.bytes_since_snapshot = 0;
+            self.records_since_snapshot = 0;
         }
         Ok(next)
     }
 
     fn decide(&mut self, mut decision: Box<dyn Decision>, group: &mut Group) {
         let now = now_ms();
-        let next_offset = self.journal.end_offset() + group.count;
+        let next_offset = self.journal.end_offset() + group.batches.offsets();
         let mut ctx = Ctx::new(now, next_offset, self.rules.clone(), Uuid::random);
         let name = decision.name();
         let records = decision.decide(&self.image, &mut ctx);
@@ -229,7 +234,7 @@ impl EventLoop {
             group.waiting.push(decision);
             return;
         }
-        match self.accept(name, records, now, group) {
+        match self.accept(name, records, group) {
             Ok(()) => group.waiting.push(decision),
             Err(error) => {
                 warn!(decision = name, %error, "decision refused");
@@ -242,7 +247,6 @@ impl EventLoop {
         &mut self,
         name: &'static str,
         records: Vec<Record>,
-        now: i64,
         group: &mut Group,
     ) -> Result<(), ControllerError> {
         if records.len() > DECISION_RECORDS_MAX {
@@ -252,8 +256,9 @@ impl EventLoop {
                 max: DECISION_RECORDS_MAX,
             });
         }
-        let encoded = journal::encode(name, &records, now)?;
-        let last_offset = self.journal.end_offset() + group.count + encoded.count - 1;
+        let encoded = EncodedDecision::new(name, &records)?;
+        let last_offset =
+            self.journal.end_offset() + group.batches.offsets() + encoded.offsets() - 1;
         let epoch = self.core.epoch();
         if let Err(error) =
             self.image
@@ -268,22 +273,35 @@ impl EventLoop {
             }
             return Err(error.into());
         }
-        group.bytes.extend_from_slice(&encoded.bytes);
-        group.count += encoded.count;
+        group.batches.add(encoded);
         group.accepted.push((records, last_offset));
         Ok(())
     }
 
     fn commit(&mut self, group: Group) -> Result<(), ControllerError> {
-        let mut committed = Ok(());
-        if group.count > 0 {
-            let bytes = group.bytes.len() as u64;
-            committed = self.write(group.bytes);
-            if committed.is_ok() {
-                self.bytes_since_snapshot += bytes;
-                self.records_since_snapshot += group.count as u64;
-                self.shared.publish(self.image.clone(), &group.delta);
-            }
+        let end_before = self.journal.end_offset();
+        let committed = self.write_all(&group.batches);
+        if committed.is_ok() && group.batches.offsets() > 0 {
+            self.bytes_since_snapshot += group.batches.bytes() as u64;
+            self.records_since_snapshot += group.batches.offsets() as u64;
+            self.shared.publish(self.image.clone(), &group.delta);
+        }
+        let full = matches!(
+            committed,
+            Err(ControllerError::Log(LogError::NoSpace { .. }))
+        );
+        if let Err(error) = &committed
+            && full
+            && self.journal.end_offset() == end_before
+        {
+            // Nothing was kept: once there is room again, decisions go on from what is published.
+            error!(%error, "metadata could not be written");
+            self.image = (*self.shared.image()).clone();
+            group
+                .waiting
+                .into_iter()
+                .for_each(|decision| decision.finish(Err(error.clone())));
+            return Ok(());
         }
         for decision in group.waiting {
             decision.finish(
@@ -295,9 +313,16 @@ impl EventLoop {
         committed
     }
 
-    /// Appends, syncs, and lets the core commit.
-    fn write(&mut self, bytes: Vec<u8>) -> Result<(), ControllerError> {
-        let end_offset = self.journal.append(bytes, self.core.epoch(), now_ms())?;
+    fn write_all(&mut self, batches: &Batches) -> Result<(), ControllerError> {
+        batches
+            .build(now_ms())?
+            .into_iter()
+            .try_for_each(|batch| self.write(batch))
+    }
+
+    /// Appends one batch, syncs it, and lets the core commit it.
+    fn write(&mut self, batch: Vec<u8>) -> Result<(), ControllerError> {
+        let end_offset = self.journal.append(batch, self.core.epoch(), now_ms())?;
         self.step(Event::Appended { end_offset })?;
         let end_offset = self.journal.sync()?;
         self.step(Event::Durable { end_offset })?;
@@ -376,8 +401,9 @@ impl EventLoop {
                 reason,
                 ..AbortTransactionRecord::default()
             };
-            let encoded = journal::encode("abort transaction", &[abort.into()], now_ms())?;
-            self.write(encoded.bytes)?;
+            let mut batches = Batches::default();
+            batches.add(EncodedDecision::new("abort transaction", &[abort.into()])?);
+            self.write_all(&batches)?;
         }
         if self.image.feature(METADATA_VERSION) == 0 {
             self.bootstrap()?;
@@ -404,7 +430,7 @@ impl EventLoop {
                 .map(|(name, feature_level)| level(name.clone(), *feature_level)),
         );
         let mut group = Group::default();
-        self.accept("bootstrap", records, now_ms(), &mut group)?;
+        self.accept("bootstrap", records, &mut group)?;
         self.commit(group)
     }
 
@@ -429,9 +455,10 @@ impl EventLoop {
     }
 
     fn close(&mut self) -> Result<(), ControllerError> {
-        self.take_snapshot()?;
+        let snapshot = self.take_snapshot();
         self.step(Event::Resign)?;
-        self.journal.close()
+        self.journal.close()?;
+        snapshot
     }
 }
 

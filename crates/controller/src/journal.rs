@@ -1,7 +1,7 @@
 //! The metadata log as the event loop sees it: encoded decisions go in, batches come out for replay.
 //!
-//! Owns the form of a decision in the log: one batch, or, when it does not fit one, a KIP-868 transaction over several. Segments, indexes and recovery
-//! are `tarn_log`'s.
+//! Owns the form of decisions in the log: inside one batch, or, when one is too small, a KIP-868 transaction over several. Segments, indexes and
+//! recovery are `tarn_log`'s.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use bytes::Bytes;
 use tarn_log::{AppendOrigin, LogConfig, LogDirState, OpenOptions, PartitionLog};
 use tarn_metadata::{Record, Replay};
 use tarn_raft::{EpochHistory, LogEnd};
-use tarn_records::{BatchBuilder, BatchView, batches, records};
+use tarn_records::{BatchBuilder, batches, records};
 use tarn_wire::Uuid;
 use tarn_wire::messages::{BeginTransactionRecord, EndTransactionRecord};
 
-use crate::{ControllerError, Settings};
+use crate::{ControllerError, Settings, tail_check};
 
 /// Directory of the metadata log inside the metadata directory.
 pub(crate) const LOG_DIR_NAME: &str = "__cluster_metadata-0";
@@ -26,13 +26,110 @@ pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
 /// Bytes read at once during replay.
 const READ_BYTES: u64 = 8 << 20;
 
-/// A decision, encoded.
+/// Upper bound of what a batch adds around a record's value.
+const RECORD_OVERHEAD_BYTES: usize = 24;
+
+/// A decision's records, encoded.
+#[derive(Debug)]
+pub(crate) struct EncodedDecision {
+    values: Vec<Bytes>,
+    bytes: usize,
+    /// Whether it is too large for one batch and is bracketed as a transaction.
+    transaction: bool,
+}
+
+impl EncodedDecision {
+    /// Encodes one decision.
+    pub(crate) fn new(name: &'static str, records: &[Record]) -> Result<Self, ControllerError> {
+        let mut values = Vec::with_capacity(records.len() + 2);
+        let mut bytes = 0;
+        for record in records {
+            let value = record.encode()?;
+            bytes += value.len() + RECORD_OVERHEAD_BYTES;
+            values.push(value);
+        }
+        let transaction = bytes > BATCH_BYTES_MAX;
+        if transaction {
+            let begin = BeginTransactionRecord {
+                name: Some(name.into()),
+                ..Default::default()
+            };
+            values.insert(0, Record::from(begin).encode()?);
+            values.push(Record::from(EndTransactionRecord::default()).encode()?);
+        }
+        Ok(Self {
+            values,
+            bytes,
+            transaction,
+        })
+    }
+
+    /// Offsets it takes.
+    pub(crate) fn offsets(&self) -> i64 {
+        self.values.len() as i64
+    }
+}
+
+/// Decisions gathered into as few batches as hold them. Each batch gets its own write and its own sync, so that a whole batch behind a broken one proves
+/// that the broken one was once whole (see `tail_check.rs`).
 #[derive(Debug, Default)]
-pub(crate) struct Encoded {
-    /// Whole batches, offsets not assigned yet.
-    pub(crate) bytes: Vec<u8>,
-    /// Offsets they take.
-    pub(crate) count: i64,
+pub(crate) struct Batches {
+    batches: Vec<Vec<Bytes>>,
+    open_bytes: usize,
+    offsets: i64,
+    bytes: usize,
+}
+
+impl Batches {
+    /// Adds a decision behind those already there.
+    pub(crate) fn add(&mut self, decision: EncodedDecision) {
+        self.offsets += decision.offsets();
+        self.bytes += decision.bytes;
+        if self.batches.is_empty() || self.open_bytes + decision.bytes > BATCH_BYTES_MAX {
+            self.open();
+        }
+        for value in decision.values {
+            let bytes = value.len() + RECORD_OVERHEAD_BYTES;
+            if self.open_bytes + bytes > BATCH_BYTES_MAX && self.open_bytes > 0 {
+                self.open();
+            }
+            self.open_bytes += bytes;
+            if let Some(open) = self.batches.last_mut() {
+                open.push(value);
+            }
+        }
+        if decision.transaction {
+            // Nothing may follow an EndTransaction in its batch.
+            self.open_bytes = BATCH_BYTES_MAX;
+        }
+    }
+
+    /// Offsets all of it takes.
+    pub(crate) fn offsets(&self) -> i64 {
+        self.offsets
+    }
+
+    /// About how many bytes all of it has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The batches, offsets not assigned yet.
+    pub(crate) fn build(&self, now_ms: i64) -> Result<Vec<Vec<u8>>, ControllerError> {
+        let build = |values: &Vec<Bytes>| {
+            let mut batch = BatchBuilder::new();
+            for value in values {
+                batch.add(now_ms, None, Some(value), &[]);
+            }
+            Ok(batch.build()?)
+        };
+        self.batches.iter().map(build).collect()
+    }
+
+    fn open(&mut self) {
+        self.batches.push(Vec::new());
+        self.open_bytes = 0;
+    }
 }
 
 /// The open metadata log.
@@ -47,6 +144,7 @@ impl Journal {
     pub(crate) fn open(settings: &Settings, now_ms: i64) -> Result<Self, ControllerError> {
         let dir = settings.metadata_dir.join(LOG_DIR_NAME);
         fs::create_dir_all(&dir).map_err(|error| ControllerError::file("create", &dir, error))?;
+        tail_check::refuse_damage(&dir)?;
         let config = LogConfig {
             segment_bytes: settings.segment_bytes,
             segment_ms: i64::MAX,
@@ -188,51 +286,4 @@ pub(crate) fn decode_records(batch: &Bytes) -> Result<Vec<Record>, ControllerErr
         decoded.push(Record::decode(value)?);
     }
     Ok(decoded)
-}
-
-/// Encodes one decision: one batch if it fits, else a transaction.
-pub(crate) fn encode(
-    name: &'static str,
-    records: &[Record],
-    now_ms: i64,
-) -> Result<Encoded, ControllerError> {
-    let mut values = Vec::with_capacity(records.len());
-    let mut size = 0;
-    for record in records {
-        let value = record.encode()?;
-        // Varint headers of a record take at most this much.
-        size += value.len() + 24;
-        values.push(value);
-    }
-    if size > BATCH_BYTES_MAX {
-        let begin = BeginTransactionRecord {
-            name: Some(name.into()),
-            ..Default::default()
-        };
-        values.insert(0, Record::from(begin).encode()?);
-        values.push(Record::from(EndTransactionRecord::default()).encode()?);
-    }
-    let mut encoded = Encoded {
-        bytes: Vec::with_capacity(size + 128),
-        count: values.len() as i64,
-    };
-    let mut batch = BatchBuilder::new();
-    for value in &values {
-        if !batch.is_empty() && batch.size() + value.len() + 24 > BATCH_BYTES_MAX {
-            encoded.bytes.extend_from_slice(&batch.build()?);
-            batch = BatchBuilder::new();
-        }
-        batch.add(now_ms, None, Some(value), &[]);
-    }
-    if !batch.is_empty() {
-        encoded.bytes.extend_from_slice(&batch.build()?);
-    }
-    debug_assert_eq!(
-        encoded.count,
-        batches(&encoded.bytes)
-            .flatten()
-            .map(|b: BatchView<'_>| i64::from(b.header.record_count))
-            .sum::<i64>()
-    );
-    Ok(encoded)
 }

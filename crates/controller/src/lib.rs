@@ -20,6 +20,7 @@ mod quorum_state;
 mod settings;
 mod snapshot;
 mod subscription;
+mod tail_check;
 
 pub use controller::Controller;
 pub use error::{ApiError, ControllerError};

@@ -170,7 +170,9 @@ impl<S: Shard> EventLoop<S> {
             match self.load_once().await {
                 Ok((mut shard, end, records)) => {
                     shard.loaded((self.clock)());
-                    info!(topic = %self.config.topic.name, partition = self.partition, records, end, ms = started.elapsed().as_millis() as u64, "coordinator partition loaded");
+                    if records > 0 {
+                        info!(topic = %self.config.topic.name, partition = self.partition, records, end, ms = started.elapsed().as_millis() as u64, "coordinator partition loaded");
+                    }
                     return (shard, end);
                 }
                 Err(error) => {

@@ -51,6 +51,8 @@ pub struct LogDir {
     high_watermarks: Mutex<Offsets>,
     log_starts: Mutex<Offsets>,
     logs: Mutex<BTreeMap<Key, Arc<PartitionLog>>>,
+    /// Held while a partition is opened or deleted: two recoveries of the same files would cut under each other.
+    busy: Mutex<BTreeMap<Key, Arc<Mutex<()>>>>,
 }
 
 impl LogDir {
@@ -83,6 +85,7 @@ impl LogDir {
             high_watermarks: Mutex::new(high_watermarks),
             log_starts: Mutex::new(log_starts),
             logs: Mutex::default(),
+            busy: Mutex::default(),
         };
         for entry in fs::read_dir(path).map_err(failed("cannot list"))? {
             let entry = entry.map_err(failed("cannot list"))?;
@@ -152,6 +155,8 @@ impl LogDir {
     ) -> Result<Arc<PartitionLog>, LogError> {
         self.state.check_online()?;
         let key = (topic.to_owned(), partition);
+        let busy = self.busy(&key);
+        let _one_at_a_time = busy.lock();
         if let Some(log) = self.logs.lock().get(&key) {
             return Ok(Arc::clone(log));
         }
@@ -173,8 +178,8 @@ impl LogDir {
             dir_state: Arc::clone(&self.state),
         };
         let log = PartitionLog::open(&path, config, options)?;
-        // Two openers at once: the first to arrive here wins, and both recovered the same files to the same state.
-        Ok(Arc::clone(self.logs.lock().entry(key).or_insert(log)))
+        self.logs.lock().insert(key, Arc::clone(&log));
+        Ok(log)
     }
     /// The open log of a partition.
     pub fn get(&self, topic: &str, partition: i32) -> Option<Arc<PartitionLog>> {
@@ -188,6 +193,8 @@ impl LogDir {
     pub fn delete_log(&self, topic: &str, partition: i32) -> Result<(), LogError> {
         self.state.check_online()?;
         let key = (topic.to_owned(), partition);
+        let busy = self.busy(&key);
+        let _one_at_a_time = busy.lock();
         let log = self.logs.lock().remove(&key);
         self.high_watermarks.lock().remove(&key);
         self.log_starts.lock().remove(&key);
@@ -198,6 +205,12 @@ impl LogDir {
             Some(log) => log.delete(),
             None => self.delete_unopened(topic, partition),
         }
+    }
+    fn busy(&self, key: &Key) -> Arc<Mutex<()>> {
+        let mut busy = self.busy.lock();
+        // Locks nobody holds any more are not worth keeping.
+        busy.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(busy.entry(key.clone()).or_default())
     }
     fn delete_unopened(&self, topic: &str, partition: i32) -> Result<(), LogError> {
         let path = self.path.join(names::partition_dir(topic, partition));
@@ -255,13 +268,24 @@ impl LogDir {
         self.state
             .replace_file(&path, &checkpoint::format_offsets(&all), true)
     }
-    /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker.
+    /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker. After
+    /// an unclean start there is no marker as long as a partition on disk was not opened: nobody has recovered it yet.
     pub fn close_clean(&self, broker_epoch: i64) -> Result<(), LogError> {
         let logs: Vec<Arc<PartitionLog>> = self.logs.lock().values().cloned().collect();
         for log in &logs {
             log.close_clean()?;
         }
         self.write_checkpoints()?;
+        if !self.clean {
+            let unopened = self
+                .scan()?
+                .into_iter()
+                .find(|d| self.get(&d.topic, d.partition).is_none());
+            if let Some(d) = unopened {
+                tracing::warn!(log = %d.path.display(), "was never recovered, the next start checks all logs again");
+                return Ok(());
+            }
+        }
         let marker = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
         self.state
             .replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
@@ -293,9 +317,7 @@ fn take_lock(dir: &Path) -> Result<File, LogError> {
     }
     match rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(e) if matches!(e, rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
-            Err(locked())
-        }
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Err(locked()),
         Err(e) => Err(failed(e.into())),
     }
 }

@@ -56,6 +56,8 @@ pub struct PartitionLog {
     writer: Mutex<Writer>,
     /// One flush at a time: a second one must not report what the first has not synced yet.
     flushing: Mutex<()>,
+    /// Held while the epoch checkpoint is written: writer and flush both do.
+    epochs_file: Mutex<()>,
 }
 
 /// The log end as readers see it: an offset and the place that belongs to it.
@@ -70,6 +72,7 @@ struct LogEnd {
 #[derive(Debug)]
 pub(crate) struct Writer {
     closed: bool,
+    deleted: bool,
     /// Token of the live verbatim append; 0 for none.
     mirror_token: u64,
     tokens_given: u64,
@@ -117,6 +120,9 @@ impl PartitionLog {
         let start = self.log_start_offset();
         let value = offset.clamp(start, self.log_end_offset().max(start));
         let before = self.high_watermark.swap(value, Ordering::AcqRel);
+        // A truncation may have moved the end meanwhile; it lowers the watermark only once.
+        self.high_watermark
+            .fetch_min(self.log_end_offset().max(start), Ordering::AcqRel);
         if before != value {
             let mut producers = self.producers.lock();
             if producers.high_watermark_moved(value) {
@@ -190,6 +196,7 @@ impl PartitionLog {
         if self.segments.load().is_empty() {
             return Ok(());
         }
+        let _one_at_a_time = self.epochs_file.lock();
         let content = checkpoint::format_epochs(self.epochs.read().entries());
         self.state
             .replace_file(&self.dir.join(checkpoint::LEADER_EPOCHS), &content, durable)

@@ -15,7 +15,9 @@ use crate::checkpoint;
 use crate::error::LogError;
 
 /// Descriptors kept open per directory before idle ones are closed. Files with unsynced bytes are never closed.
-const OPEN_FILES_MAX_DEFAULT: usize = 4096;
+const OPEN_FILES_MAX: usize = 4096;
+/// The share of the process limit that log files may take (sockets need the rest).
+const OPEN_FILES_SHARE: u64 = 2;
 
 /// State shared by all logs of one directory. [`LogDirState::detached`] makes one without a [`crate::LogDir`] (tests, the
 /// metadata log).
@@ -67,7 +69,7 @@ impl LogDirState {
             dir: dir.to_path_buf(),
             offline: OnceLock::new(),
             open_files: Mutex::default(),
-            open_files_max: OPEN_FILES_MAX_DEFAULT,
+            open_files_max: open_files_max(),
             recovery,
             #[cfg(test)]
             faults: Faults::default(),
@@ -240,6 +242,12 @@ impl LogDirState {
             }
         }
     }
+}
+
+fn open_files_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let share = limit.map_or(u64::MAX, |l| l / OPEN_FILES_SHARE);
+    OPEN_FILES_MAX.min(usize::try_from(share).unwrap_or(usize::MAX))
 }
 
 /// A file that is opened when it is needed and closed when the directory has too many open. The path is fixed.

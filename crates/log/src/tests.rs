@@ -2,6 +2,7 @@
 
 mod append;
 mod directory;
+mod kafka_files;
 mod mirroring;
 mod model;
 mod recovery;

@@ -10,6 +10,7 @@ mod plan;
 mod topics;
 mod wishes;
 
+pub(crate) use self::definition::check_create;
 pub use self::definition::{
     AlterOp, CreateMirror, alter_mirror, create_mirror, delete_mirror, set_cluster_id, synced_keys,
 };

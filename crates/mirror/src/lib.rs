@@ -27,10 +27,17 @@ pub mod source;
 
 pub mod commands;
 pub mod config;
+pub mod describe;
 pub mod dialect;
+pub mod epochs;
+pub mod lifecycle;
+pub mod local;
+pub mod metadata;
 pub mod placement;
+pub mod refresh;
 pub mod service;
 pub mod state;
+pub mod stop;
 pub mod stop_point;
 pub mod store;
 pub mod transition;

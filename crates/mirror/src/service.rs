@@ -1,4 +1,292 @@
-//! The mirror APIs (keys 94–96, 98–105): requests in every dialect to decisions and back.
+//! The mirror APIs (keys 94–96, 98–105): requests in every dialect to decisions and back, and the handle by which the server room holds this
+//! whole room.
 
+mod answers;
+mod control;
 pub mod forms;
 pub mod reply;
+mod states;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tarn_controller::plan::{self, NewTopic};
+use tarn_controller::{AlterHook, ApiError, ConfigChange, ConfigOp, Controller, Ctx, Subscription};
+use tarn_coordinator::{
+    InternalTopic, ReplicaStore, Runtime, RuntimeConfig, TopicCreator, system_clock,
+};
+use tarn_metadata::{Change, Image};
+use tarn_replica::ReplicaManager;
+use tarn_wire::{ApiKey, Str};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+pub use self::reply::MirrorReply;
+use crate::commands::{self, AlterOp, Decision, Planner};
+use crate::config::{BrokerSettings, DescribedKey, MirrorConfig};
+use crate::dialect::{Dialect, DialectMemory, MirrorError};
+use crate::epochs::EpochBumper;
+use crate::lifecycle::{LifeCycle, Tools};
+use crate::metadata::Metadata;
+use crate::refresh::Refresher;
+use crate::seam::{DataPlane, FetchEvents};
+use crate::store::shard::MirrorShard;
+use crate::store::{StateStore, state_topic};
+
+/// Replicas of the internal topic when nothing is configured: this many, or all live brokers.
+const STATE_TOPIC_REPLICAS: usize = 3;
+
+/// How long the replica room may be behind the controller before an image is taken over anyway.
+const REPLICAS_BEHIND_MS_MAX: u64 = 10_000;
+
+/// The mirror room of a broker.
+pub struct MirrorService {
+    tools: Tools,
+    life: Arc<LifeCycle>,
+    refresher: Arc<Refresher>,
+    tasks: TaskTracker,
+    cancel: CancellationToken,
+}
+
+impl MirrorService {
+    /// Builds and starts the room. Waits for nobody: coordinators load and sources are contacted in tasks. The caller hands
+    /// [`MirrorService::events`] to the data plane.
+    pub fn start(
+        controller: Controller,
+        replicas: Arc<ReplicaManager>,
+        settings: BrokerSettings,
+        data: Arc<dyn DataPlane>,
+    ) -> Arc<MirrorService> {
+        let clock = system_clock();
+        let topic = state_topic(
+            settings.state_topic_partitions,
+            settings.state_topic_replication_factor.unwrap_or(-1),
+        );
+        let runtime = Runtime::new(
+            RuntimeConfig::new(topic.clone()),
+            ReplicaStore::new(replicas.clone(), topic.name),
+            creator(controller.clone()),
+            clock.clone(),
+            |_| MirrorShard::default(),
+        );
+        let metadata: Arc<dyn Metadata> = Arc::new(controller.clone());
+        let tools = Tools {
+            settings: Arc::new(settings),
+            metadata: metadata.clone(),
+            replicas: replicas.clone(),
+            store: StateStore::new(runtime),
+            data,
+            bumper: EpochBumper::new(metadata, replicas),
+            clock,
+        };
+        let life = LifeCycle::new(tools.clone());
+        let refresher = Refresher::new(tools.clone(), life.clone());
+        life.start();
+        let service = Arc::new(MirrorService {
+            tools,
+            life,
+            refresher,
+            tasks: TaskTracker::new(),
+            cancel: CancellationToken::new(),
+        });
+        service
+            .tasks
+            .spawn(service.clone().follow(controller.subscribe()));
+        service
+    }
+
+    /// Whom the data plane reports to.
+    pub fn events(&self) -> Arc<dyn FetchEvents> {
+        self.life.clone()
+    }
+
+    /// Ends every task of the room. States stay as they are stored and are taken up again at the next start.
+    pub async fn shutdown(&self) {
+        self.cancel.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.refresher.shutdown().await;
+        self.life.shutdown().await;
+        self.tools.store.runtime().shutdown().await;
+    }
+
+    /// Follows the image: coordinators, life cycles and refresh tasks are brought in line with each one.
+    async fn follow(self: Arc<Self>, mut images: Subscription) {
+        let mut before = Arc::new(Image::default());
+        loop {
+            let next = tokio::select! {
+                () = self.cancel.cancelled() => return,
+                next = images.next() => next,
+            };
+            let Some((image, delta)) = next else { return };
+            tokio::select! {
+                () = self.cancel.cancelled() => return,
+                () = self.replicas_caught_up(image.offset()) => {}
+            }
+            self.tools
+                .store
+                .runtime()
+                .apply(&image, self.tools.settings.broker_id);
+            self.life.apply(&image);
+            self.refresher.apply(&image);
+            for change in delta
+                .topics
+                .values()
+                .filter(|c| c.change == Change::Deleted)
+            {
+                self.forget_deleted(&before, &image, &change.name).await;
+            }
+            before = image;
+        }
+    }
+
+    async fn replicas_caught_up(&self, offset: i64) {
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(REPLICAS_BEHIND_MS_MAX);
+        while self.tools.replicas.image().offset() < offset
+            && tokio::time::Instant::now() < deadline
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// A mirror topic was deleted here: an operator wanted that, so patterns must not bring it back.
+    async fn forget_deleted(&self, before: &Image, image: &Image, topic: &Str) {
+        let Some(member) = before.membership(topic).filter(|m| !m.is_wanted()) else {
+            return;
+        };
+        let config = MirrorConfig::of(image, &member.mirror, &self.tools.settings);
+        let matches = config
+            .topic_patterns()
+            .is_ok_and(|(include, exclude)| include.matches(topic) && !exclude.matches(topic));
+        if !matches || image.topic(topic).is_some() {
+            return;
+        }
+        let (mirror, topic) = (member.mirror.clone(), topic.clone());
+        let decide = move |image: &Image, _: &mut dyn Planner| {
+            let records = commands::exclude_topic(image, &mirror, &topic);
+            Ok(Decision {
+                records,
+                topics: Vec::new(),
+            })
+        };
+        if let Err(error) = self
+            .tools
+            .metadata
+            .decide("exclude a deleted topic", Box::new(decide))
+            .await
+        {
+            warn!(%error, "a deleted mirror topic could not be put on the exclude list");
+        }
+    }
+
+    /// Serves one request. Never fails: whatever goes wrong is in the answer, in the caller's dialect.
+    pub async fn handle(
+        &self,
+        key: ApiKey,
+        body: Bytes,
+        memory: &mut DialectMemory,
+    ) -> MirrorReply {
+        let (dialect, request) = match forms::parse(key, &body, memory) {
+            Ok(parsed) => parsed,
+            Err(error) => return reply::refusal(key, memory.assumed(), &error),
+        };
+        if !self.tools.settings.enabled {
+            return reply::refusal(key, dialect, &MirrorError::FeatureOff);
+        }
+        self.serve(key, dialect, request).await
+    }
+
+    /// Whether a name belongs to mirroring although the topic does not exist: it must not be created automatically.
+    pub fn wants_topic(&self, image: &Image, topic: &str) -> bool {
+        if image.membership(topic).is_some() {
+            return true;
+        }
+        image.mirrors().any(|(name, _)| {
+            let config = MirrorConfig::of(image, name, &self.tools.settings);
+            config
+                .topic_patterns()
+                .is_ok_and(|(include, exclude)| include.matches(topic) && !exclude.matches(topic))
+        })
+    }
+
+    /// DescribeConfigs of a mirror; `None` = there is no such mirror.
+    pub fn describe_configs(
+        &self,
+        image: &Image,
+        mirror: &str,
+        asked: Option<&[Str]>,
+    ) -> Option<Vec<DescribedKey>> {
+        image.mirror(mirror).filter(|c| !c.is_empty())?;
+        let config = MirrorConfig::of(image, mirror, &self.tools.settings);
+        Some(crate::config::describe(
+            &config,
+            asked,
+            self.tools.settings.show_sensitive,
+        ))
+    }
+}
+
+/// The controller's hook for changes of mirror definitions: validates, brings keys to their stored spelling. Needs no running service.
+pub fn alter_hook() -> AlterHook {
+    Arc::new(|image, resource, ops| {
+        let op = |op: &ConfigOp| {
+            let change = match &op.change {
+                ConfigChange::Set(value) => AlterOp::Set(value.clone()),
+                ConfigChange::Delete => AlterOp::Delete,
+                ConfigChange::Append(value) => AlterOp::Append(value.clone()),
+                ConfigChange::Subtract(value) => AlterOp::Subtract(value.clone()),
+            };
+            (op.key.clone(), change)
+        };
+        let ops: Vec<_> = ops.iter().map(op).collect();
+        let changes = commands::alter_mirror(image, &resource.name, &ops).map_err(api_error)?;
+        let change = |(key, value): (Str, Option<Str>)| ConfigOp {
+            key,
+            change: value.map_or(ConfigChange::Delete, ConfigChange::Set),
+        };
+        Ok(changes.into_iter().map(change).collect())
+    })
+}
+
+/// For stock APIs, whose clients know no mirror error: the late numbers would be foreign, so unknown ones become an invalid request.
+fn api_error(error: MirrorError) -> ApiError {
+    let code = match &error {
+        MirrorError::UnknownMirror(_) => tarn_wire::ErrorCode::INVALID_REQUEST,
+        other => tarn_wire::ErrorCode(other.code(Dialect::Early)),
+    };
+    ApiError::new(code, error.to_string())
+}
+
+/// Creates the internal topic with the broker's identity. "Exists already" is success.
+fn creator(controller: Controller) -> TopicCreator {
+    Arc::new(move |topic: InternalTopic| {
+        let controller = controller.clone();
+        Box::pin(async move {
+            let decide = move |image: &Image, ctx: &mut Ctx| {
+                if image.topic(&topic.name).is_some() {
+                    return Ok((Vec::new(), ()));
+                }
+                let live = image.active_brokers().count().max(1);
+                let replicas = match topic.replication_factor {
+                    asked if asked > 0 => asked,
+                    _ => live.min(STATE_TOPIC_REPLICAS) as i16,
+                };
+                let new = NewTopic {
+                    name: topic.name.clone(),
+                    id: None,
+                    partitions: topic.partitions,
+                    replication_factor: replicas,
+                    assignments: Vec::new(),
+                    configs: topic.configs.clone(),
+                };
+                plan::plan_topic(image, ctx, &new).map(|records| (records, ()))
+            };
+            controller
+                .submit("create __mirror_state", decide)
+                .await
+                .map_err(|e: ApiError| e.to_string())
+        })
+    })
+}

@@ -78,11 +78,11 @@ impl Core {
             return;
         }
         // A pre-vote is asked because the leader fell silent: that others still name it proves nothing. If it lives, its BeginEpoch comes.
-        if let Some(leader) = leader.filter(|_| !pre_vote) {
-            if matches!(self.role, Role::Candidate(_) | Role::Unattached { .. }) {
-                self.learn_leader(epoch, leader, now_ms);
-                return;
-            }
+        if let Some(leader) = leader.filter(|_| !pre_vote)
+            && matches!(self.role, Role::Candidate(_) | Role::Unattached { .. })
+        {
+            self.learn_leader(epoch, leader, now_ms);
+            return;
         }
         let majority = self.majority();
         let (ballot, is_pre_vote) = match &mut self.role {

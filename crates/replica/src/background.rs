@@ -33,13 +33,14 @@ impl ReplicaManager {
         );
         let manager = self.clone();
         self.tasks.spawn(async move {
+            let mut known = Vec::new();
             while manager
                 .cancel
                 .run_until_cancelled(manager.shared.offline.notified())
                 .await
                 .is_some()
             {
-                manager.look_for_offline_dirs();
+                manager.look_for_offline_dirs(&mut known);
             }
         });
     }
@@ -119,21 +120,24 @@ impl ReplicaManager {
         }
     }
 
-    fn look_for_offline_dirs(&self) {
-        let gone = self
-            .dirs
-            .iter()
-            .filter(|dir| dir.state().offline_reason().is_some())
-            .count();
-        for partition in self.hosted.online() {
-            if self.dirs.iter().any(|dir| {
-                dir.state().offline_reason().is_some()
-                    && partition.log().dir().starts_with(dir.path())
-            }) {
-                partition.watchers().signal();
+    /// Says which directories went offline since `known` (one bit of news each), and wakes who waits for their partitions.
+    fn look_for_offline_dirs(&self, known: &mut Vec<bool>) {
+        known.resize(self.dirs.len(), false);
+        for (dir, known) in self.dirs.iter().zip(known.iter_mut()) {
+            let Some(reason) = dir.state().offline_reason() else {
+                continue;
+            };
+            if std::mem::replace(known, true) {
+                continue;
+            }
+            error!(dir = %dir.path().display(), %reason, "the log directory is offline, its partitions cannot be used");
+            for partition in self.hosted.online() {
+                if partition.log().dir().starts_with(dir.path()) {
+                    partition.watchers().signal();
+                }
             }
         }
-        if gone > 0 && gone == self.dirs.len() {
+        if known.iter().all(|&offline| offline) {
             error!("every log directory is offline");
             self.halted.cancel();
         }

@@ -198,10 +198,29 @@ fn is_enough(params: &FetchParams, answer: &[FetchData]) -> bool {
     bytes >= params.min_bytes.max(0) as u64
 }
 
-/// Bytes a read of this partition would give; `None` = something urgent.
+/// Bytes a read of this partition would give; `None` = answer now, whatever there is.
 fn look(params: &FetchParams, read: &FetchRead) -> Option<u64> {
     let data = read_one(params.isolation, read, u64::MAX, true);
-    (!data.is_urgent()).then(|| data.len())
+    let len = data.len();
+    let urgent = data.is_urgent()
+        || (len > 0 && len < params.min_bytes.max(0) as u64 && goes_on_elsewhere(&data, read));
+    (!urgent).then_some(len)
+}
+
+/// Whether the readable log goes on in another segment: a read ends with its segment, so more would never be counted.
+fn goes_on_elsewhere(data: &FetchData, read: &FetchRead) -> bool {
+    let Records::File(range) = &data.records else {
+        return false;
+    };
+    let upper = if data.aborted.is_some() {
+        data.last_stable_offset
+    } else {
+        data.high_watermark
+    };
+    match read.partition.log().read(upper - 1, 1, upper, true) {
+        Ok(Some(last)) => !Arc::ptr_eq(&last.file, &range.file),
+        _ => false,
+    }
 }
 
 /// One pass over all partitions with the limits of the request.

@@ -87,6 +87,9 @@ struct OpenJob {
     config: TopicConfig,
 }
 
+/// A log to open, and what became of it.
+type Opened = (OpenJob, Result<Arc<PartitionLog>, LogError>);
+
 impl ReplicaManager {
     /// Opens the log directories and every partition `image` assigns to this broker, and starts the background work. A directory that
     /// cannot be opened is left out unless it is the only one.
@@ -363,12 +366,7 @@ impl ReplicaManager {
         }
     }
 
-    fn host(
-        &self,
-        done: Option<
-            Result<Vec<(OpenJob, Result<Arc<PartitionLog>, LogError>)>, tokio::task::JoinError>,
-        >,
-    ) {
+    fn host(&self, done: Option<Result<Vec<Opened>, tokio::task::JoinError>>) {
         let opened = match done {
             Some(Ok(opened)) => opened,
             Some(Err(error)) => return error!(%error, "opening logs stopped"),

@@ -391,7 +391,7 @@ impl Partition {
     pub(crate) fn failed(&self, error: LogError) -> ReplicaError {
         match error {
             LogError::Offline { reason, .. } => {
-                self.shared.note_offline(&reason);
+                self.shared.note_offline();
                 ReplicaError::Offline {
                     topic: self.topic.clone(),
                     partition: self.index,
@@ -415,21 +415,24 @@ impl Partition {
         }
     }
 
-    /// Runs `action` if mirrored records may be written right now, under the append lock.
+    /// Runs `action` if mirrored records may be written right now. The action may block on disk: the guard is pinned meanwhile, not locked.
     pub(crate) fn as_mirror<T>(
         &self,
         action: impl FnOnce() -> Result<T, LogError>,
     ) -> Result<T, ReplicaError> {
-        let state = self.state.lock();
-        if state.removed || state.assignment.leader != self.shared.node_id {
-            return Err(self.not_leader());
-        }
-        if guard::admits(&state.guard, AppendSource::MirrorFetch).is_err() {
-            drop(state);
-            return Err(self.not_mirroring());
+        {
+            let mut state = self.state.lock();
+            if state.removed || state.assignment.leader != self.shared.node_id {
+                return Err(self.not_leader());
+            }
+            if guard::admits(&state.guard, AppendSource::MirrorFetch).is_err() {
+                drop(state);
+                return Err(self.not_mirroring());
+            }
+            state.mirror_appends += 1;
         }
         let result = action();
-        drop(state);
+        self.count_mirror_append(-1);
         result.map_err(|error| self.failed(error))
     }
 

@@ -69,8 +69,8 @@ impl Shared {
         self.active.swap(false, Ordering::AcqRel)
     }
 
-    pub(crate) fn note_offline(&self, reason: &str) {
-        tracing::error!(reason, "a log directory is offline");
+    /// A log found its directory offline; the manager finds out which and says so once.
+    pub(crate) fn note_offline(&self) {
         self.offline.notify_one();
     }
 }

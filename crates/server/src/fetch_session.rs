@@ -87,7 +87,7 @@ impl Session {
         }
     }
 
-    fn to_end(&mut self, key: &PartitionKey) {
+    fn move_to_end(&mut self, key: &PartitionKey) {
         let Some(place) = self.places.get_mut(key) else {
             return;
         };
@@ -264,7 +264,7 @@ impl SessionCache {
         // After an error the next good answer is news, whatever the offsets are.
         entry.told = if urgent { None } else { Some(told) };
         if has_data {
-            session.to_end(key);
+            session.move_to_end(key);
         }
         changed
     }

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_log::LogDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -50,6 +51,16 @@ pub struct Server {
     stop_following: CancellationToken,
     connections: TaskTracker,
     followers: TaskTracker,
+    /// Locks of directories without partitions.
+    _metadata_dirs: Vec<Arc<LogDir>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.node.stop.cancel();
+        self.stop_serving.cancel();
+        self.stop_following.cancel();
+    }
 }
 
 impl std::fmt::Debug for Server {

@@ -15,7 +15,7 @@ use tarn_wire::{ErrorCode, Uuid};
 use crate::plan::{
     PRODUCER_ID_BLOCK, plan_heartbeat, plan_producer_ids, plan_registration, plan_unregistration,
 };
-use crate::{ApiError, Controller};
+use crate::{ApiError, Controller, Endpoint};
 
 /// Name of the one topic DescribeQuorum knows.
 const METADATA_TOPIC: &str = "__cluster_metadata";
@@ -213,17 +213,22 @@ impl Controller {
                 ..TopicData::default()
             })
             .collect();
-        let listeners = self.settings.endpoints.iter().map(|endpoint| Listener {
+        response.nodes = vec![self.quorum_node()];
+        response
+    }
+
+    fn quorum_node(&self) -> Node {
+        let listener = |endpoint: &Endpoint| Listener {
             name: endpoint.name.clone(),
             host: endpoint.host.clone(),
             port: endpoint.port,
             ..Listener::default()
-        });
-        response.nodes = vec![Node {
+        };
+        let listeners = self.settings.endpoints.iter().map(listener).collect();
+        Node {
             node_id: self.settings.node_id,
-            listeners: listeners.collect(),
+            listeners,
             ..Node::default()
-        }];
-        response
+        }
     }
 }

@@ -67,12 +67,13 @@ pub fn plan_feature(
             "feature {name} has level {present}: lowering it to {level} must be asked for as a downgrade"
         ));
     }
-    if name == MIRROR_VERSION && level == 0 {
-        if let Some((mirror, _)) = image.mirrors().next() {
-            return refuse(format!(
-                "mirror.version cannot be 0 while mirror {mirror} exists: delete all mirrors first"
-            ));
-        }
+    if name == MIRROR_VERSION
+        && level == 0
+        && let Some((mirror, _)) = image.mirrors().next()
+    {
+        return refuse(format!(
+            "mirror.version cannot be 0 while mirror {mirror} exists: delete all mirrors first"
+        ));
     }
     Ok(Some(
         FeatureLevelRecord {

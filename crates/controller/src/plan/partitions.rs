@@ -1,6 +1,6 @@
 //! Adding partitions to a topic.
 
-use tarn_metadata::{Image, Record};
+use tarn_metadata::{Image, Record, TopicImage};
 use tarn_wire::ErrorCode;
 
 use super::Ctx;
@@ -49,34 +49,7 @@ pub fn plan_partitions(
                 + present as usize;
             place(image, added, factor as i16, start)?
         }
-        Some(assignments) => {
-            if assignments.len() != added {
-                let message = format!(
-                    "{added} new partitions need {added} assignments, {} are given",
-                    assignments.len()
-                );
-                return Err(ApiError::new(
-                    ErrorCode::INVALID_REPLICA_ASSIGNMENT,
-                    message,
-                ));
-            }
-            for (index, replicas) in assignments.iter().enumerate() {
-                check_replicas(image, present as usize + index, replicas)?;
-                if replicas.len() != factor {
-                    let message = format!(
-                        "topic {} has {factor} replicas a partition, partition {} would have {}",
-                        topic.name,
-                        present as usize + index,
-                        replicas.len()
-                    );
-                    return Err(ApiError::new(
-                        ErrorCode::INVALID_REPLICA_ASSIGNMENT,
-                        message,
-                    ));
-                }
-            }
-            assignments.to_vec()
-        }
+        Some(assignments) => check_assignments(image, topic, added, factor, assignments)?,
     };
     let record = |(index, replicas)| {
         Ok(new_partition(image, replicas)?
@@ -84,6 +57,39 @@ pub fn plan_partitions(
             .into())
     };
     replicas.into_iter().enumerate().map(record).collect()
+}
+
+fn check_assignments(
+    image: &Image,
+    topic: &TopicImage,
+    added: usize,
+    factor: usize,
+    assignments: &[Vec<i32>],
+) -> Result<Vec<Vec<i32>>, ApiError> {
+    let refuse = |message: String| {
+        Err(ApiError::new(
+            ErrorCode::INVALID_REPLICA_ASSIGNMENT,
+            message,
+        ))
+    };
+    if assignments.len() != added {
+        return refuse(format!(
+            "{added} new partitions need {added} assignments, {} are given",
+            assignments.len()
+        ));
+    }
+    for (index, replicas) in assignments.iter().enumerate() {
+        let partition = topic.partitions.len() + index;
+        check_replicas(image, partition, replicas)?;
+        if replicas.len() != factor {
+            return refuse(format!(
+                "topic {} has {factor} replicas a partition, partition {partition} would have {}",
+                topic.name,
+                replicas.len()
+            ));
+        }
+    }
+    Ok(assignments.to_vec())
 }
 
 /// Why clients must not change the partitions of this topic: it is a mirror's and not failed over yet.

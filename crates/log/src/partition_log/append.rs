@@ -261,7 +261,9 @@ impl PartitionLog {
     ) -> Result<(), LogError> {
         let h = &batch.header;
         segment.note_batch(h, position, self.config.load().index_interval_bytes)?;
-        self.change_epochs(w, |c| c.assign(h.leader_epoch, h.base_offset))?;
+        if self.latest_epoch().is_none_or(|e| h.leader_epoch > e) {
+            self.change_epochs(w, |c| c.assign(h.leader_epoch, h.base_offset))?;
+        }
         if !h.has_producer_id() && batch.control.is_none() {
             return Ok(());
         }

@@ -259,6 +259,10 @@ impl PartitionLog {
         let (dirty, end, truncations, epochs, new_files) = {
             let mut w = self.writer.lock();
             self.state.check_online()?;
+            if w.deleted {
+                // Nothing is left to be durable; whoever waits is let go.
+                return Ok(self.log_end_offset());
+            }
             self.unflushed_bytes.store(0, Ordering::Release);
             let epochs = std::mem::take(&mut w.epochs_unsynced);
             let new_files = std::mem::take(&mut w.new_files);
@@ -342,7 +346,10 @@ impl PartitionLog {
 
     /// Closes and removes: the directory is renamed to `<topic>-<partition>.<random>-delete` at once, then removed.
     pub fn delete(&self) -> Result<(), LogError> {
+        // A flush under way works in the directory that is about to move.
+        let _no_flush = self.flushing.lock();
         self.close_dirty();
+        self.lock_writer().deleted = true;
         if !self.dir.exists() {
             return Ok(());
         }

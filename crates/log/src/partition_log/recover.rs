@@ -80,6 +80,7 @@ impl PartitionLog {
             producers: Mutex::default(),
             writer: Mutex::new(Writer {
                 closed: false,
+                deleted: false,
                 mirror_token: 0,
                 tokens_given: 0,
                 unpublished: false,
@@ -91,6 +92,7 @@ impl PartitionLog {
                 snapshots: BTreeSet::new(),
             }),
             flushing: Mutex::new(()),
+            epochs_file: Mutex::new(()),
         };
         log.load(&options)?;
         Ok(Arc::new(log))

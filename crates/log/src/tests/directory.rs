@@ -354,3 +354,108 @@ fn meta_properties_read_back() {
     .unwrap();
     assert!(MetaProperties::read(home.root()).is_err());
 }
+
+#[test]
+fn no_marker_while_a_partition_was_never_recovered() {
+    let home = Home::new();
+    let dir = LogDir::open(home.root()).unwrap();
+    for p in 0..2 {
+        ten(&dir
+            .open_log("t", p, None, LogConfig::default(), NOW)
+            .unwrap());
+    }
+    drop(dir);
+    let dir = LogDir::open(home.root()).unwrap();
+    dir.open_log("t", 0, None, LogConfig::default(), NOW)
+        .unwrap();
+    dir.close_clean(1).unwrap();
+    drop(dir);
+    let dir = LogDir::open(home.root()).unwrap();
+    assert!(!dir.was_clean());
+    (0..2).for_each(|p| {
+        _ = dir
+            .open_log("t", p, None, LogConfig::default(), NOW)
+            .unwrap()
+    });
+    dir.close_clean(1).unwrap();
+    drop(dir);
+    assert!(LogDir::open(home.root()).unwrap().was_clean());
+}
+
+#[test]
+fn readers_are_never_disturbed_by_appends_rolls_retention_and_flushes() {
+    let home = Home::new();
+    let config = LogConfig {
+        segment_bytes: 2000,
+        index_interval_bytes: 200,
+        retention_ms: -1,
+        ..LogConfig::default()
+    };
+    let log = home.open(&LogConfig {
+        retention_bytes: 20_000,
+        ..config
+    });
+    let syncer = Syncer::start(
+        1,
+        SyncPolicy {
+            dirty_bytes_max: 3000,
+            ..SyncPolicy::default()
+        },
+    );
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = &done;
+    std::thread::scope(|scope| {
+        let log = &log;
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let mut offset = 0;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let end = log.log_end_offset();
+                    match log.read(offset, 5000, end, true) {
+                        Ok(None) => offset = log.log_start_offset(),
+                        Ok(Some(slice)) => {
+                            let bytes = slice.read().unwrap();
+                            for b in tarn_records::batches(&bytes).map(Result::unwrap) {
+                                b.check_crc().unwrap();
+                                assert!(
+                                    b.header.last_offset() >= offset
+                                        && b.header.last_offset() < end
+                                );
+                                offset = b.header.next_offset();
+                            }
+                        }
+                        Err(LogError::OffsetOutOfRange { log_start, .. }) => offset = log_start,
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+        }
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for n in 0..3000 {
+                client(log, batch(0, 0, 1 + (n % 3), 150)).unwrap();
+                log.set_high_watermark(i64::MAX);
+                syncer.note_append(log);
+                if n % 20 == 0 {
+                    log.retention(NOW).unwrap();
+                }
+            }
+        }));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        written.unwrap();
+    });
+    assert!(log.segment_count() < 20 && log.log_start_offset() > 0);
+}
+
+#[test]
+fn a_flush_after_the_deletion_of_a_topic_harms_nobody() {
+    let home = Home::new();
+    let dir = LogDir::open(home.root()).unwrap();
+    let log = dir
+        .open_log("t", 0, None, LogConfig::default(), NOW)
+        .unwrap();
+    ten(&log);
+    dir.delete_log("t", 0).unwrap();
+    assert_eq!(log.flush().unwrap(), 10);
+    assert!(log.append_verbatim(10, &batch(10, 1, 1, 1), NOW).is_err());
+    assert_eq!(dir.state().offline_reason(), None);
+}

@@ -264,7 +264,7 @@ fn compare(log: &PartitionLog, m: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: std::env::var("TARN_MODEL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96), ..ProptestConfig::default() })]
 
     #[test]
     fn the_log_is_its_model(ops in proptest::collection::vec(op(), 1..40), small in any::<bool>()) {

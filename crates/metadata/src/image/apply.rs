@@ -24,7 +24,8 @@ const RECOVERY_UNCHANGED: i8 = -1;
 
 impl Image {
     /// The image after these records, the last of which stands at `offset` of the metadata log and was written in quorum epoch `epoch`.
-    /// All or nothing: on an error there is no new image. A membership record with change offset −1 gets `offset`.
+    /// All or nothing: on an error there is no new image. The records stand at consecutive offsets.
+    /// A membership record with change offset −1 gets its own offset.
     pub fn apply(
         &self,
         records: &[Record],
@@ -46,11 +47,14 @@ impl Image {
         epoch: i32,
         delta: &mut Delta,
     ) -> Result<(), MetadataError> {
-        self.offset = offset;
         self.epoch = epoch;
-        records
-            .iter()
-            .try_for_each(|record| self.apply_one(record, delta))
+        let first = offset + 1 - records.len() as i64;
+        for (index, record) in records.iter().enumerate() {
+            self.offset = first + index as i64;
+            self.apply_one(record, delta)?;
+        }
+        self.offset = offset;
+        Ok(())
     }
 
     fn apply_one(&mut self, record: &Record, delta: &mut Delta) -> Result<(), MetadataError> {

@@ -29,7 +29,7 @@ pub fn set_stopped(image: &Image, topic: &str, topic_id: Uuid, change_offset: i6
 /// Grows a mirrored topic to the source's partition count. Only while it is wished to be mirrored.
 pub fn grow_topic(
     image: &Image,
-    planner: &dyn Planner,
+    planner: &mut dyn Planner,
     mirror: &str,
     topic: &str,
     topic_id: Uuid,

@@ -1,13 +1,14 @@
 //! Where new topics and partitions are placed is the controller's business: this is what the decisions here ask of it.
 
+use tarn_controller::plan::{self, Bump};
+use tarn_controller::{ApiError, Ctx};
 use tarn_metadata::{Image, Record};
-use tarn_wire::messages::PartitionEpochRecord;
-use tarn_wire::{Str, Uuid};
+use tarn_wire::{ErrorCode, Str, Uuid};
 
 use crate::dialect::MirrorError;
 
 /// Highest leader epoch that a bump may give (mirroring.md §12): beyond it a partition fails instead of overflowing.
-pub const LEADER_EPOCH_MAX: i32 = i32::MAX - 1_000;
+pub use tarn_controller::plan::LEADER_EPOCH_MAX;
 
 /// A topic to be created as a copy of one at the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,30 +28,69 @@ pub struct NewTopic<'a> {
 /// The controller's pure planning, with all its checks (name, collisions, placement).
 pub trait Planner {
     /// Records that create the topic.
-    fn create_topic(&self, image: &Image, topic: NewTopic<'_>) -> Result<Vec<Record>, MirrorError>;
+    fn create_topic(
+        &mut self,
+        image: &Image,
+        topic: NewTopic<'_>,
+    ) -> Result<Vec<Record>, MirrorError>;
     /// Records that grow the topic to `partitions` in all.
-    fn grow(&self, image: &Image, topic: &str, partitions: i32)
-    -> Result<Vec<Record>, MirrorError>;
+    fn grow(
+        &mut self,
+        image: &Image,
+        topic: &str,
+        partitions: i32,
+    ) -> Result<Vec<Record>, MirrorError>;
 }
 
-/// Raises leader epochs: each partition whose epoch is not above `min_epoch` gets `min_epoch + 1` and keeps its leader. Others, and
+fn refused(error: ApiError) -> MirrorError {
+    match error.code {
+        ErrorCode::INVALID_TOPIC_EXCEPTION => MirrorError::InvalidTopic(error.message),
+        ErrorCode::TOPIC_ALREADY_EXISTS => MirrorError::TopicExists(error.message),
+        ErrorCode::INVALID_REPLICATION_FACTOR => {
+            MirrorError::InvalidReplicationFactor(error.message)
+        }
+        code => MirrorError::Other {
+            code,
+            text: error.message,
+        },
+    }
+}
+
+impl Planner for Ctx {
+    fn create_topic(
+        &mut self,
+        image: &Image,
+        topic: NewTopic<'_>,
+    ) -> Result<Vec<Record>, MirrorError> {
+        let new = plan::NewTopic {
+            name: topic.name.clone(),
+            id: Some(topic.id),
+            partitions: topic.partitions,
+            replication_factor: topic.replication_factor.unwrap_or(-1),
+            assignments: Vec::new(),
+            configs: topic.configs.to_vec(),
+        };
+        plan::plan_topic(image, self, &new).map_err(refused)
+    }
+
+    fn grow(
+        &mut self,
+        image: &Image,
+        topic: &str,
+        partitions: i32,
+    ) -> Result<Vec<Record>, MirrorError> {
+        plan::plan_partitions(image, self, topic, partitions, None).map_err(refused)
+    }
+}
+
+/// Raises leader epochs: each partition whose epoch is not above the given one gets that + 1 and keeps its leader. Others, and
 /// partitions that are gone, get nothing.
 pub fn bump_epochs(image: &Image, wanted: &[(Uuid, i32, i32)]) -> Vec<Record> {
-    let mut records = Vec::new();
-    for (topic_id, partition, min_epoch) in wanted {
-        let Some(current) = image.partition_by_id(topic_id, *partition) else {
-            continue;
-        };
-        if current.leader_epoch > *min_epoch || *min_epoch >= LEADER_EPOCH_MAX {
-            continue;
-        }
-        records.push(Record::PartitionEpoch(PartitionEpochRecord {
-            topic_id: *topic_id,
-            partition_id: *partition,
-            leader_epoch: min_epoch + 1,
-            partition_epoch: current.partition_epoch + 1,
-            ..Default::default()
-        }));
-    }
-    records
+    let bump = |(topic_id, partition, min): &(Uuid, i32, i32)| Bump {
+        topic_id: *topic_id,
+        partition: *partition,
+        min_leader_epoch: *min,
+    };
+    let bumps: Vec<Bump> = wanted.iter().map(bump).collect();
+    plan::plan_epoch_bumps(image, &bumps).0
 }

@@ -69,7 +69,7 @@ struct Claimed {
 /// Adds topics. Each gets its own result.
 pub fn add_topics(
     image: &Image,
-    planner: &dyn Planner,
+    planner: &mut dyn Planner,
     request: &AddTopics,
 ) -> Result<Decision, MirrorError> {
     if !members::mirror_exists(image, &request.mirror) {
@@ -188,7 +188,7 @@ fn stop_excluded(
 
 fn add_one(
     image: &Image,
-    planner: &dyn Planner,
+    planner: &mut dyn Planner,
     request: &AddTopics,
     stored: &MirrorConfig,
     topic: &AddTopic,
@@ -261,7 +261,7 @@ fn join(
     request: &AddTopics,
     stored: &MirrorConfig,
     topic: &AddTopic,
-    (image, planner): (&Image, &dyn Planner),
+    (image, planner): (&Image, &mut dyn Planner),
 ) -> Result<Vec<Record>, MirrorError> {
     let name = &topic.name;
     // The source's id that this local topic is known to correspond to, when it is not the same one (a source without ids, upgraded later).
@@ -313,7 +313,7 @@ fn join(
 /// The topic does not exist here: created from what the source said, or kept as wanted.
 fn create(
     image: &Image,
-    planner: &dyn Planner,
+    planner: &mut dyn Planner,
     request: &AddTopics,
     topic: &AddTopic,
     claimed: &mut Claimed,
@@ -392,7 +392,7 @@ fn synced_record(request: &AddTopics, topic: &Str, configs: &[(Str, Str)]) -> Op
 /// Creates a topic that was wanted and has now been found at the source. Nothing happens if it is not wanted by this mirror any more.
 pub fn fulfil_wanted(
     image: &Image,
-    planner: &dyn Planner,
+    planner: &mut dyn Planner,
     mirror: &Str,
     topic: &AddTopic,
 ) -> Result<Vec<Record>, MirrorError> {

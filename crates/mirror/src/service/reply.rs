@@ -1,7 +1,7 @@
 //! Answers in the caller's dialect. The only place where symbolic errors become numbers and states become names.
 
 use tarn_wire::messages as m;
-use tarn_wire::{ApiKey, ErrorCode, Frame, Message, Str, WireError, encode_body, response_frame};
+use tarn_wire::{ApiKey, Frame, Str, WireError, encode_body, response_frame};
 
 use super::forms::VERSION;
 use crate::commands::TopicResult;
@@ -348,9 +348,4 @@ pub(super) fn topics(
             dialect
         ),
     }
-}
-
-/// Whether a code says success.
-pub(super) fn is_ok(code: i16) -> bool {
-    code == ErrorCode::NONE.0
 }

@@ -82,6 +82,21 @@ async fn a_fetch_waits_until_its_minimum_is_there_over_all_partitions() {
     assert!(answers.iter().all(|data| !data.is_empty()));
 }
 
+#[tokio::test]
+async fn a_fetch_does_not_wait_at_the_end_of_a_segment_that_has_a_successor() {
+    let mut world = World::new().await;
+    let partition = world.topic("t").await;
+    world.configure("t", "segment.bytes", "1048576").await;
+    produce(&partition, sized(1, 1_000_000));
+    produce(&partition, sized(1, 100));
+    produce(&partition, sized(1, 1_000_000));
+    assert_eq!(partition.log().segment_count(), 2);
+    let started = Instant::now();
+    let answers = fetch(&params(5_000, 10_000), &[read(&partition, 1)]).await;
+    assert!((1..10_000).contains(&answers[0].len()));
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetch_over_a_thousand_partitions_is_woken_by_one_of_them() {
     let mut world = World::new().await;

@@ -117,3 +117,16 @@ async fn log_directories_are_described_with_their_partitions() {
     assert_eq!(dirs[0].partitions.len(), 1);
     assert_eq!(dirs[0].partitions[0].2, partition.log().size_bytes());
 }
+
+#[tokio::test]
+async fn a_partition_that_cannot_be_opened_is_offline_alone() {
+    let mut world = World::new().await;
+    std::fs::write(world.dir.path().join("bad-0"), b"a file, not a directory").expect("writes");
+    let mut records = topic_records("bad", 1);
+    records.extend(topic_records("good", 1));
+    world.apply(&records).await;
+    let error = world.replicas.partition("bad", 0).expect_err("offline");
+    assert_eq!(error.code(), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(world.replicas.offline_partitions().len(), 1);
+    produce(&world.partition("good"), batch(1));
+}

@@ -25,7 +25,7 @@ pub struct Voter {
 }
 
 /// Splits a comma separated list, dropping empty items and blanks around items.
-pub fn list(text: &str) -> Vec<String> {
+pub(super) fn list(text: &str) -> Vec<String> {
     text.split(',')
         .map(str::trim)
         .filter(|item| !item.is_empty())
@@ -34,7 +34,7 @@ pub fn list(text: &str) -> Vec<String> {
 }
 
 /// Parses a list of `NAME://HOST:PORT`. Names and ports must be unique (port 0 excepted).
-pub fn parse_listeners(text: &str) -> Result<Vec<Listener>, String> {
+pub(super) fn parse_listeners(text: &str) -> Result<Vec<Listener>, String> {
     let mut out: Vec<Listener> = Vec::new();
     for item in list(text) {
         let listener = parse_listener(&item)?;
@@ -71,7 +71,7 @@ fn parse_listener(item: &str) -> Result<Listener, String> {
 }
 
 /// `HOST:PORT`, host empty or in brackets allowed.
-pub fn parse_address(address: &str) -> Option<(String, u16)> {
+pub(super) fn parse_address(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let port: u16 = port.trim().parse().ok()?;
     let host = match host.strip_prefix('[') {
@@ -82,8 +82,8 @@ pub fn parse_address(address: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), port))
 }
 
-/// Parses `NAME:PROTOCOL` pairs; unknown protocols are refused, those that are not built yet are kept (they matter only when a listener uses them).
-pub fn parse_protocol_map(text: &str) -> Result<BTreeMap<String, String>, String> {
+/// Parses `NAME:PROTOCOL` pairs; unknown protocols are refused, those of later versions are kept (they matter only when a listener uses them).
+pub(super) fn parse_protocol_map(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut map = BTreeMap::new();
     for item in list(text) {
         let (name, protocol) = item
@@ -104,7 +104,7 @@ pub fn parse_protocol_map(text: &str) -> Result<BTreeMap<String, String>, String
 }
 
 /// Parses `ID@HOST:PORT` items; ids must be unique.
-pub fn parse_voters(text: &str) -> Result<Vec<Voter>, String> {
+pub(super) fn parse_voters(text: &str) -> Result<Vec<Voter>, String> {
     let mut out: Vec<Voter> = Vec::new();
     for item in list(text) {
         let form = || format!("`{item}` is not a voter; write ID@HOST:PORT");

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tarn_group::RequestContext;
-use tarn_wire::Str;
 use tarn_wire::messages::{
     DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest, DescribeGroupsResponse,
     FindCoordinatorRequest, FindCoordinatorResponse, HeartbeatRequest, HeartbeatResponse,
@@ -12,9 +11,13 @@ use tarn_wire::messages::{
     OffsetDeleteResponse, OffsetFetchRequest, OffsetFetchResponse, SyncGroupRequest,
     SyncGroupResponse,
 };
+use tarn_wire::{ErrorCode, Str};
 
 use crate::dispatch::Call;
 use crate::node::Node;
+
+/// Key type of a transactional id.
+const TRANSACTION_KEY: i8 = 1;
 
 /// FindCoordinator (10).
 pub(crate) async fn find_coordinator(
@@ -24,10 +27,24 @@ pub(crate) async fn find_coordinator(
 ) -> FindCoordinatorResponse {
     let listener = &call.connection.listener;
     let resolve = |id: i32| node.endpoint(&node.image(), id, listener);
-    let response = node
+    let of_transaction = request.key_type == TRANSACTION_KEY;
+    let mut response = node
         .groups
         .find_coordinator(request, call.version, resolve)
         .await;
+    if of_transaction {
+        // "Not available" would be tried again for ever; there is no transaction coordinator to wait for.
+        let fatal = ErrorCode::UNSUPPORTED_VERSION.0;
+        response.error_code = if response.coordinators.is_empty() {
+            fatal
+        } else {
+            response.error_code
+        };
+        response
+            .coordinators
+            .iter_mut()
+            .for_each(|coordinator| coordinator.error_code = fatal);
+    }
     node.wait_applied().await;
     response
 }

@@ -67,7 +67,7 @@ fn list(
         leader_epoch: -1,
         ..ListOffsetsPartitionResponse::default()
     };
-    if !first_version(asked.timestamp).is_some_and(|first| call.version >= first) {
+    if first_version(asked.timestamp).is_none_or(|first| call.version < first) {
         response.error_code = ErrorCode::UNSUPPORTED_VERSION.0;
         return response;
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use tarn_log::AppendInfo;
 use tarn_records::{BatchHeader, Compression};
 use tarn_replica::{AppendSource, Partition, ReplicaError};
 use tarn_wire::messages::produce_response::{
@@ -136,6 +137,9 @@ fn place_in(whole: &Bytes, part: &Bytes) -> Option<Range<usize>> {
     (!part.is_empty() && end <= whole.len()).then_some(start..end)
 }
 
+/// What is wrong with one partition's part: code, text, and the leader to name with it.
+type PartRefusal = (ErrorCode, String, Option<(i32, i32)>);
+
 fn append(
     node: &Node,
     call: &Call,
@@ -145,69 +149,12 @@ fn append(
     part: Part,
     frame: &mut BytesMut,
 ) -> Outcome {
-    let topic = part.topic;
-    let refuse = |code: ErrorCode, message: String, leader: Option<(i32, i32)>| Outcome {
-        topic,
-        response: refused(
-            part.index,
-            code,
-            message,
-            leader.filter(|_| call.version >= LEADER_HINT_FROM),
-        ),
-        wait: None,
-    };
-    if !(-1..=1).contains(&acks) {
-        return refuse(
-            ErrorCode::INVALID_REQUIRED_ACKS,
-            format!("acks must be -1, 0 or 1, not {acks}"),
-            None,
-        );
-    }
-    let partition = match &part.target {
-        Ok(partition) => partition.clone(),
-        Err(error) => {
-            let leader = node
-                .image()
-                .partition(&topics[topic].0, part.index)
-                .map(|p| (p.leader, p.leader_epoch));
-            return refuse(
-                error.code(),
-                error.to_string(),
-                leader.filter(|_| error.code() == ErrorCode::NOT_LEADER_OR_FOLLOWER),
-            );
-        }
-    };
-    let Some(batches) = part
-        .range
-        .as_ref()
-        .and_then(|range| frame.get_mut(range.clone()))
-    else {
-        return refuse(
-            ErrorCode::INVALID_RECORD,
-            "a produce request needs exactly one record batch a partition".to_owned(),
-            None,
-        );
-    };
-    if let Err((code, text)) = check(call, transactional, &partition, batches) {
-        return refuse(code, text, None);
-    }
-    let appended = match acks {
-        -1 => partition
-            .check_in_sync()
-            .and_then(|()| partition.append(batches, AppendSource::Client, now_ms())),
-        _ => partition.append(batches, AppendSource::Client, now_ms()),
-    };
-    match appended {
-        Err(error) => {
-            let code = node.code(&error, &call.connection);
-            let leader = (code == ErrorCode::NOT_LEADER_OR_FOLLOWER)
-                .then(|| (partition.leader(), partition.leader_epoch()));
-            refuse(code, error.to_string(), leader)
-        }
-        Ok(info) => Outcome {
+    let (topic, index) = (part.topic, part.index);
+    match try_append(node, call, acks, transactional, &topics[topic], part, frame) {
+        Ok((partition, info)) => Outcome {
             topic,
             response: PartitionProduceResponse {
-                index: part.index,
+                index,
                 error_code: ErrorCode::NONE.0,
                 base_offset: info.first_offset,
                 log_append_time_ms: info.log_append_time.unwrap_or(-1),
@@ -217,6 +164,64 @@ fn append(
             },
             wait: (acks == -1).then_some((partition, info.last_offset + 1)),
         },
+        Err((code, message, leader)) => {
+            let leader = leader.filter(|_| call.version >= LEADER_HINT_FROM);
+            Outcome {
+                topic,
+                response: refused(index, code, message, leader),
+                wait: None,
+            }
+        }
+    }
+}
+
+fn try_append(
+    node: &Node,
+    call: &Call,
+    acks: i16,
+    transactional: bool,
+    (name, id): &(Str, Uuid),
+    part: Part,
+    frame: &mut BytesMut,
+) -> Result<(Arc<Partition>, AppendInfo), PartRefusal> {
+    if !(-1..=1).contains(&acks) {
+        return Err((
+            ErrorCode::INVALID_REQUIRED_ACKS,
+            format!("acks must be -1, 0 or 1, not {acks}"),
+            None,
+        ));
+    }
+    let partition = part.target.map_err(|error| {
+        let image = node.image();
+        let known = image
+            .partition(name, part.index)
+            .or_else(|| image.partition_by_id(id, part.index));
+        let moved = error.code() == ErrorCode::NOT_LEADER_OR_FOLLOWER;
+        let leader = known.filter(|_| moved).map(|p| (p.leader, p.leader_epoch));
+        (error.code(), error.to_string(), leader)
+    })?;
+    let batches = part
+        .range
+        .and_then(|range| frame.get_mut(range))
+        .ok_or_else(|| {
+            let text = "a produce request needs exactly one record batch a partition".to_owned();
+            (ErrorCode::INVALID_RECORD, text, None)
+        })?;
+    check(call, transactional, &partition, batches).map_err(|(code, text)| (code, text, None))?;
+    let in_sync = if acks == -1 {
+        partition.check_in_sync()
+    } else {
+        Ok(())
+    };
+    let appended = in_sync.and_then(|()| partition.append(batches, AppendSource::Client, now_ms()));
+    match appended {
+        Ok(info) => Ok((partition, info)),
+        Err(error) => {
+            let code = node.code(&error, &call.connection);
+            let leader = (code == ErrorCode::NOT_LEADER_OR_FOLLOWER)
+                .then(|| (partition.leader(), partition.leader_epoch()));
+            Err((code, error.to_string(), leader))
+        }
     }
 }
 

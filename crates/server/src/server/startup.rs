@@ -36,7 +36,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
         let config = config.clone();
         blocking(move || storage::identity(&config)).await?
     };
-    let dirs = open_dirs(&config).await?;
+    let (dirs, metadata_dirs) = split_dirs(&config, open_dirs(&config).await?)?;
     let advertised = with_bound_ports(&config, &bound);
     let rules = rooms::rules(&config);
     let settings = settings::controller(
@@ -89,6 +89,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
         stop_following,
         connections,
         followers,
+        _metadata_dirs: metadata_dirs,
     })
 }
 
@@ -133,6 +134,30 @@ fn with_bound_ports(config: &Config, bound: &[BoundListener]) -> Vec<Listener> {
         }
     }
     advertised
+}
+
+/// Opened and locked directories.
+type Dirs = Vec<Arc<LogDir>>;
+
+/// The directories for partitions, and the metadata directory when it is none of them (it is only locked).
+fn split_dirs(config: &Config, dirs: Vec<Arc<LogDir>>) -> Result<(Dirs, Dirs), StartError> {
+    if !dirs.iter().any(|dir| dir.path() == config.metadata_log_dir) {
+        return Err(StartError::LogDir {
+            path: config.metadata_log_dir.clone(),
+            reason: "it holds the metadata log and cannot be opened, see above".to_owned(),
+        });
+    }
+    let (partitions, metadata): (Vec<_>, Vec<_>) = dirs
+        .into_iter()
+        .partition(|dir| config.log_dirs.iter().any(|path| path == dir.path()));
+    if partitions.is_empty() {
+        let path = config.log_dirs[0].clone();
+        return Err(StartError::LogDir {
+            path,
+            reason: "no log directory can be opened, see above".to_owned(),
+        });
+    }
+    Ok((partitions, metadata))
 }
 
 /// Locks and opens every directory. One that is broken is left out while another one works; one that is locked never is.

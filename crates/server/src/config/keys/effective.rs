@@ -32,7 +32,7 @@ pub(super) const KEYS: &[BrokerKey] = &[
     dynamic("log.cleaner.min.cleanable.ratio", Double, Some("0.5"), Fraction(0.0, 1.0), "Default of the topic key min.cleanable.dirty.ratio."),
     dynamic("log.cleaner.min.compaction.lag.ms", Long, Some("0"), AtLeast(0), "Default of the topic key min.compaction.lag.ms."),
     dynamic("log.cleanup.policy", List, Some("delete"), ListOf(&["compact", "delete"], false), "Default of the topic key cleanup.policy."),
-    read_only("log.dir", List, Some("/tmp/tarn-logs"), Any, "Log directory when log.dirs is not set."),
+    read_only("log.dir", List, Some("/tmp/kafka-logs"), Any, "Log directory when log.dirs is not set."),
     read_only("log.dirs", List, None, Any, "Directories that hold the partition logs."),
     dynamic("log.flush.interval.messages", Long, Some("9223372036854775807"), AtLeast(1), "Default of the topic key flush.messages."),
     dynamic("log.flush.interval.ms", Long, None, Any, "Default of the topic key flush.ms."),

@@ -1,0 +1,442 @@
+//! One mirror partition led here, between its stored fact and its wish. Pure: decides which work is due, and takes results in; the keeper does
+//! the work.
+
+use tarn_metadata::DesiredState;
+use tarn_wire::Uuid;
+use tokio_util::sync::CancellationToken;
+
+use crate::dialect::MirrorError;
+use crate::seam::{FetchAssignment, FetchFailure, LogOrigin, MirrorPartition, PrepareReason};
+use crate::state::MirrorState;
+use crate::stop_point::{self, StopPoint};
+use crate::store::table::{Entry, StateKey, Update, Write};
+use crate::transition::{Action, Event, PartitionRecord, RetryPolicy, step};
+
+/// First pause after the store refused or did not answer.
+const STORE_BACKOFF_MS: i64 = 100;
+/// Longest pause after the store did not answer.
+const STORE_BACKOFF_MS_MAX: i64 = 5_000;
+/// Pause before a preparation that could not be decided, or a stop step that failed, is tried again.
+const AGAIN_MS: i64 = 1_000;
+
+/// How often it is made sure that a fetcher runs.
+const ENSURE_MS: i64 = 500;
+
+/// What a running job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobKind {
+    /// Reads the state from the store.
+    Read,
+    /// Writes a state.
+    Write,
+    /// Ends fetching before STOPPING is stored, so that the sync point is final.
+    Quiesce,
+    /// The data plane's `prepare`.
+    Prepare(PrepareReason),
+    /// Ends fetching to pause.
+    StopFetching,
+    /// The stop sequence.
+    Stop,
+}
+
+/// A running job. A result that carries another generation is of the past and is dropped.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) kind: JobKind,
+    pub(crate) generation: u64,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// A record on its way into the store, and what to do when it is there.
+#[derive(Clone, Debug)]
+struct PendingWrite {
+    record: PartitionRecord,
+    action: Action,
+    /// The record it follows: decides the sync point of a stop.
+    before: PartitionRecord,
+    /// The sync point is in it (or it needs none).
+    complete: bool,
+}
+
+/// Work that is due.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Read(StateKey),
+    Write(Write),
+    Job(JobKind),
+    /// Make sure a fetcher runs; not a job, returns at once.
+    Fetch(FetchAssignment),
+}
+
+/// What a cell has to know of the present.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) ms: i64,
+    pub(crate) policy: RetryPolicy,
+    /// In [0, 1): jitter.
+    pub(crate) random: f64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) partition: MirrorPartition,
+    pub(crate) leader_epoch: i32,
+    pub(crate) desired: DesiredState,
+    pub(crate) change_offset: i64,
+    pub(crate) source_topic_id: Option<Uuid>,
+    /// Stored; `None` = not read yet.
+    pub(crate) facts: Option<Entry>,
+    /// In force: the stored one, or a transient state after it.
+    pub(crate) now: PartitionRecord,
+    action: Action,
+    write: Option<PendingWrite>,
+    pub(crate) job: Option<Job>,
+    queued: Option<Event>,
+    /// Nothing is tried before this, epoch ms.
+    due_ms: i64,
+    store_failures: u32,
+    /// Why it does not go on although it is not FAILED, and since when.
+    pub(crate) delay: Option<(String, i64)>,
+    /// The (change offset, state) the guard was last set for.
+    pub(crate) guarded: Option<(i64, MirrorState)>,
+}
+
+impl Cell {
+    pub(crate) fn new(
+        partition: MirrorPartition,
+        leader_epoch: i32,
+        desired: DesiredState,
+        change_offset: i64,
+        source_topic_id: Option<Uuid>,
+    ) -> Cell {
+        Cell {
+            partition,
+            leader_epoch,
+            desired,
+            change_offset,
+            source_topic_id,
+            facts: None,
+            now: PartitionRecord::default(),
+            action: Action::Nothing,
+            write: None,
+            job: None,
+            queued: None,
+            due_ms: 0,
+            store_failures: 0,
+            delay: None,
+            guarded: None,
+        }
+    }
+
+    pub(crate) fn key(&self) -> StateKey {
+        StateKey {
+            mirror: self.partition.mirror.clone(),
+            topic_id: self.partition.topic_id,
+            partition: self.partition.partition,
+        }
+    }
+
+    pub(crate) fn assignment(&self) -> FetchAssignment {
+        FetchAssignment {
+            partition: self.partition.clone(),
+            source_topic_id: self.source_topic_id,
+            leader_epoch: self.leader_epoch,
+        }
+    }
+
+    /// The state to show: where it is going if that is being stored.
+    pub(crate) fn shown(&self) -> &PartitionRecord {
+        self.write.as_ref().map_or(&self.now, |w| &w.record)
+    }
+
+    pub(crate) fn origin(&self, reason: PrepareReason) -> LogOrigin {
+        LogOrigin {
+            last_mirror_offset: self.now.last_mirror_offset,
+            last_mirror_epoch: self.now.last_mirror_epoch,
+            written_by_this_mirror: reason == PrepareReason::Divergence
+                || self.now.last_mirror_offset.is_some(),
+        }
+    }
+
+    /// The wish changed, or was repeated.
+    pub(crate) fn wish(&mut self, desired: DesiredState, change_offset: i64, at: Now) {
+        let again = change_offset > self.change_offset;
+        self.desired = desired;
+        self.change_offset = change_offset;
+        if again {
+            self.due_ms = 0;
+            let reset = desired == DesiredState::Mirroring && self.now.state == MirrorState::Failed;
+            self.on(
+                if reset {
+                    Event::OperatorReset
+                } else {
+                    Event::Reconcile
+                },
+                at,
+            );
+        }
+    }
+
+    /// Takes an event in. While a write is under way the newest event that means something waits for it.
+    pub(crate) fn on(&mut self, event: Event, at: Now) {
+        if self.facts.is_none() || self.write.is_some() {
+            if event != Event::Reconcile {
+                self.queued = Some(event);
+            }
+            return;
+        }
+        let next = step(&self.now, self.desired, &event, at.ms, at.policy);
+        let changed = next.record != self.now || next.action != self.action;
+        if changed
+            && self
+                .job
+                .as_ref()
+                .is_some_and(|j| !serves(j.kind, next.action))
+        {
+            self.cancel_job();
+        }
+        if next.persist {
+            let complete = next.record.state != MirrorState::Stopping;
+            self.write = Some(PendingWrite {
+                record: next.record,
+                action: next.action,
+                before: self.now.clone(),
+                complete,
+            });
+            self.due_ms = 0;
+            return;
+        }
+        if next.record.state != self.now.state {
+            self.due_ms = 0;
+        }
+        self.now = next.record;
+        self.set_action(next.action, at);
+    }
+
+    fn set_action(&mut self, action: Action, at: Now) {
+        if action == Action::AwaitRetry && self.action != Action::AwaitRetry {
+            // Counted from the failure, so that a leader change does not start the wait anew.
+            let wait = at.policy.delay_ms(self.now.retry_attempt, at.random);
+            self.due_ms = self
+                .now
+                .changed_at_ms
+                .saturating_add(wait)
+                .min(at.ms.saturating_add(wait));
+        }
+        if action != self.action {
+            self.delay = None;
+        }
+        self.action = action;
+    }
+
+    fn cancel_job(&mut self) {
+        if let Some(job) = self.job.take() {
+            job.cancel.cancel();
+        }
+    }
+
+    /// Takes the job off, for a leadership that ended.
+    pub(crate) fn abandon(&mut self) {
+        self.cancel_job();
+    }
+
+    /// The work that is due now, if any. Called again and again; the caller marks a job as running.
+    pub(crate) fn due(&mut self, at: Now) -> Option<Work> {
+        if self.job.is_some() || at.ms < self.due_ms {
+            return None;
+        }
+        let Some(facts) = &self.facts else {
+            return Some(Work::Read(self.key()));
+        };
+        let state_epoch = facts.state_epoch;
+        if let Some(write) = &self.write {
+            if !write.complete {
+                return Some(Work::Job(JobKind::Quiesce));
+            }
+            return Some(Work::Write(
+                self.write_of(write.record.clone(), state_epoch),
+            ));
+        }
+        match self.action {
+            Action::Nothing => None,
+            Action::Fetch => {
+                self.due_ms = at.ms + ENSURE_MS;
+                Some(Work::Fetch(self.assignment()))
+            }
+            Action::Prepare(reason) => Some(Work::Job(JobKind::Prepare(reason))),
+            Action::StopFetching => Some(Work::Job(JobKind::StopFetching)),
+            Action::Stop => Some(Work::Job(JobKind::Stop)),
+            Action::AwaitRetry => {
+                self.on(Event::RetryDue, at);
+                self.due(at)
+            }
+        }
+    }
+
+    /// A write of this record with the fences of this leadership.
+    pub(crate) fn write_of(&self, record: PartitionRecord, state_epoch: i32) -> Write {
+        Write {
+            key: self.key(),
+            leader_epoch: Some(self.leader_epoch),
+            expected_state_epoch: Some(state_epoch),
+            update: Update::Replace(record),
+        }
+    }
+
+    /// Whether a result of this generation is still awaited; ends the job if so.
+    pub(crate) fn finish_job(&mut self, generation: u64) -> bool {
+        match &self.job {
+            Some(job) if job.generation == generation => {
+                self.job = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The store answered a read.
+    pub(crate) fn read_done(&mut self, result: Result<Option<Entry>, MirrorError>, at: Now) {
+        match result {
+            Ok(found) => {
+                self.store_failures = 0;
+                let entry = found.unwrap_or(Entry {
+                    leader_epoch: -1,
+                    ..Entry::default()
+                });
+                self.now = entry.record.clone();
+                self.facts = Some(entry);
+                self.settle(Action::Nothing, at);
+            }
+            Err(error) => self.store_failed(&error, at),
+        }
+    }
+
+    /// The store answered the pending write.
+    pub(crate) fn write_done(&mut self, result: Result<Entry, MirrorError>, at: Now) {
+        match result {
+            Ok(entry) => {
+                self.store_failures = 0;
+                let action = self.write.take().map_or(Action::Nothing, |w| w.action);
+                self.now = entry.record.clone();
+                self.facts = Some(entry);
+                self.settle(action, at);
+            }
+            Err(
+                error @ (MirrorError::FencedStateEpoch { .. }
+                | MirrorError::FencedLeaderEpoch { .. }),
+            ) => {
+                // Somebody else wrote: read what is there and compare again.
+                self.write = None;
+                self.facts = None;
+                self.store_failed(&error, at);
+            }
+            Err(error) => self.store_failed(&error, at),
+        }
+    }
+
+    fn settle(&mut self, action: Action, at: Now) {
+        self.delay = None;
+        self.action = Action::Nothing;
+        self.set_action(action, at);
+        let event = self.queued.take().unwrap_or(Event::Reconcile);
+        self.on(event, at);
+    }
+
+    fn store_failed(&mut self, error: &MirrorError, at: Now) {
+        let backoff = (STORE_BACKOFF_MS << self.store_failures.min(10)).min(STORE_BACKOFF_MS_MAX);
+        self.store_failures = self.store_failures.saturating_add(1);
+        self.due_ms = at.ms + backoff;
+        self.delayed(
+            format!("the state cannot be stored or read: {error}"),
+            at.ms,
+        );
+    }
+
+    /// The fetcher has let go: the sync point is final. `None` = the log could not be looked at, try again.
+    pub(crate) fn quiesced(&mut self, log: Option<(Option<i32>, i64)>, at: Now) {
+        let Some(write) = &mut self.write else { return };
+        let Some((latest_epoch, log_end)) = log else {
+            self.due_ms = at.ms + STORE_BACKOFF_MS;
+            return;
+        };
+        let StopPoint {
+            last_mirror_epoch,
+            last_mirror_offset,
+        } = stop_point::decide(&write.before, latest_epoch, log_end);
+        write.record.last_mirror_epoch = last_mirror_epoch;
+        write.record.last_mirror_offset = last_mirror_offset;
+        write.record.truncate_to = None;
+        write.complete = true;
+    }
+
+    /// A job could not do its work now; the same action is tried again.
+    pub(crate) fn again(&mut self, reason: String, at: Now) {
+        self.due_ms = at.ms + AGAIN_MS;
+        self.delayed(reason, at.ms);
+    }
+
+    fn delayed(&mut self, reason: String, now_ms: i64) {
+        let since = self.delay.as_ref().map_or(now_ms, |(_, since)| *since);
+        self.delay = Some((reason, since));
+    }
+
+    /// A failure reported by the data plane or the refresh. The same text on a FAILED partition is not a new failure.
+    pub(crate) fn fail(&mut self, failure: FetchFailure, at: Now) {
+        let repeated = self.now.state == MirrorState::Failed
+            && self.now.error.as_deref() == Some(failure.text.as_str());
+        if !repeated && self.desired == DesiredState::Mirroring {
+            self.on(
+                Event::Failed {
+                    kind: failure.kind,
+                    text: failure.text,
+                },
+                at,
+            );
+        }
+    }
+
+    /// A past failure is still on record although it mirrors again.
+    pub(crate) fn remembers_failure(&self) -> bool {
+        let idle = self.write.is_none() && self.job.is_none();
+        idle && self.now.state == MirrorState::Mirroring
+            && (self.now.retry_attempt != 0 || self.now.error.is_some())
+    }
+
+    /// The source answered a fetch at this time: a failure before it is cleared from the record.
+    pub(crate) fn succeeded(&mut self, last_fetch_ms: Option<i64>) {
+        if self.remembers_failure() && last_fetch_ms.is_some_and(|ms| ms > self.now.changed_at_ms) {
+            let record = PartitionRecord {
+                retry_attempt: 0,
+                error: None,
+                ..self.now.clone()
+            };
+            self.write = Some(PendingWrite {
+                record,
+                action: Action::Fetch,
+                before: self.now.clone(),
+                complete: true,
+            });
+        }
+    }
+
+    /// Stored STOPPED, and that is what is wished.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let stored = self
+            .facts
+            .as_ref()
+            .is_some_and(|f| f.record.state == MirrorState::Stopped);
+        stored && self.write.is_none() && self.desired == DesiredState::Stopped
+    }
+}
+
+/// Whether a job of this kind is what the action asks for.
+fn serves(kind: JobKind, action: Action) -> bool {
+    match (kind, action) {
+        (JobKind::Prepare(a), Action::Prepare(b)) => a == b,
+        (JobKind::StopFetching, Action::StopFetching) | (JobKind::Stop, Action::Stop) => true,
+        // Reads and writes end by themselves; a quiesce belongs to a pending write.
+        (JobKind::Read | JobKind::Write | JobKind::Quiesce, _) => true,
+        _ => false,
+    }
+}

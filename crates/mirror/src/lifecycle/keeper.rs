@@ -1,0 +1,246 @@
+//! The keeper: passes over the cells, sends what is due, and takes the results in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_replica::MirrorGuard;
+use tarn_wire::{Str, Uuid};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::LifeCycle;
+use super::cell::{Cell, Job, JobKind, Work};
+use crate::commands::{Decision, set_stopped};
+use crate::seam::FetchAssignment;
+use crate::state::{Desired, MirrorState};
+use crate::store::table::{StateKey, Write};
+
+/// Longest pause between two passes: retries, back-offs and fetchers are looked after at least this often.
+const PASS_MS: u64 = 500;
+
+/// Shortest pause between two passes, so that what comes together goes out in one batch.
+const GATHER_MS: u64 = 2;
+
+/// Passes between two sweeps for keys of mirrors and topics that are gone.
+const SWEEP_PASSES: u32 = 20;
+
+/// Topics marked as stopped in one decision.
+const STOPPED_PER_DECISION_MAX: usize = 1_000;
+
+type Place = (Uuid, i32);
+
+/// What one pass found.
+#[derive(Default)]
+struct Pass {
+    reads: Vec<(Place, u64, StateKey)>,
+    writes: Vec<(Place, u64, Write)>,
+    jobs: Vec<(Place, u64, JobKind, CancellationToken)>,
+    fetches: Vec<FetchAssignment>,
+    /// Topics of which at least one partition is STOPPED here and not marked yet.
+    stopped: BTreeMap<Uuid, (Str, i64)>,
+}
+
+impl LifeCycle {
+    pub(super) async fn keep(self: Arc<Self>) {
+        let mut passes = 0_u32;
+        loop {
+            tokio::select! {
+                () = self.cancel.cancelled() => return,
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(Duration::from_millis(PASS_MS)) => {}
+            }
+            let pass = self.look();
+            self.send(pass);
+            passes = passes.wrapping_add(1);
+            if passes % SWEEP_PASSES == 0 {
+                self.tools.store.sweep(&self.tools.metadata).await;
+            }
+            tokio::select! {
+                () = self.cancel.cancelled() => return,
+                () = tokio::time::sleep(Duration::from_millis(GATHER_MS)) => {}
+            }
+        }
+    }
+
+    /// Looks at every cell and marks what is started.
+    fn look(&self) -> Pass {
+        let at = self.at();
+        let mut pass = Pass::default();
+        let mut cells = self.cells.lock();
+        for (place, cell) in cells.iter_mut() {
+            if cell.remembers_failure() {
+                cell.succeeded(
+                    self.tools
+                        .data
+                        .progress(&cell.partition)
+                        .and_then(|p| p.last_fetch_ms),
+                );
+            }
+            let work = cell.due(at);
+            let mut start = |kind| {
+                let generation = self.next_generation();
+                let cancel = self.cancel.child_token();
+                cell.job = Some(Job {
+                    kind,
+                    generation,
+                    cancel: cancel.clone(),
+                });
+                (generation, cancel)
+            };
+            match work {
+                None => {}
+                Some(Work::Read(key)) => pass.reads.push((*place, start(JobKind::Read).0, key)),
+                Some(Work::Write(write)) => {
+                    pass.writes.push((*place, start(JobKind::Write).0, write))
+                }
+                Some(Work::Job(kind)) => {
+                    let (generation, cancel) = start(kind);
+                    pass.jobs.push((*place, generation, kind, cancel));
+                }
+                Some(Work::Fetch(assignment)) => pass.fetches.push(assignment),
+            }
+            self.guard(cell);
+            if cell.is_stopped() {
+                pass.stopped
+                    .insert(place.0, (cell.partition.topic.clone(), cell.change_offset));
+            }
+        }
+        pass
+    }
+
+    /// Tells the replica room who may append. STOPPING is told by the stop sequence itself, when fetching has ended.
+    fn guard(&self, cell: &mut Cell) {
+        let state = cell.shown().state;
+        if cell.facts.is_none()
+            || cell.guarded == Some((cell.change_offset, state))
+            || state == MirrorState::Stopping
+        {
+            return;
+        }
+        let partition = &cell.partition;
+        let Ok(found) = self
+            .tools
+            .replicas
+            .partition_by_id(&partition.topic_id, partition.partition)
+        else {
+            return;
+        };
+        let guard = if cell.is_stopped() {
+            MirrorGuard::Writable
+        } else {
+            MirrorGuard::ReadOnly {
+                mirror: partition.mirror.clone(),
+                state: Str::from(state.name()),
+            }
+        };
+        if found.set_mirror_guard(cell.change_offset, guard).is_ok() {
+            cell.guarded = Some((cell.change_offset, state));
+        }
+    }
+
+    fn send(self: &Arc<Self>, pass: Pass) {
+        let Pass {
+            reads,
+            writes,
+            jobs,
+            fetches,
+            stopped,
+        } = pass;
+        for assignment in fetches {
+            self.tools.data.add_partition(assignment);
+        }
+        if !reads.is_empty() {
+            self.tasks.spawn(self.clone().read(reads));
+        }
+        if !writes.is_empty() {
+            self.tasks.spawn(self.clone().write(writes));
+        }
+        for (place, generation, kind, cancel) in jobs {
+            self.tasks
+                .spawn(self.clone().run_job(place, generation, kind, cancel));
+        }
+        if !stopped.is_empty() {
+            self.mark_stopped(stopped);
+        }
+    }
+
+    async fn read(self: Arc<Self>, reads: Vec<(Place, u64, StateKey)>) {
+        let keys = reads.iter().map(|(_, _, key)| key.clone()).collect();
+        let answers = self.tools.store.read(keys).await;
+        let at = self.at();
+        let mut cells = self.cells.lock();
+        for ((place, generation, _), answer) in reads.into_iter().zip(answers) {
+            if let Some(cell) = cells
+                .get_mut(&place)
+                .filter(|c| c.job.as_ref().is_some_and(|j| j.generation == generation))
+            {
+                cell.finish_job(generation);
+                cell.read_done(answer, at);
+            }
+        }
+        drop(cells);
+        self.wake.notify_one();
+    }
+
+    async fn write(self: Arc<Self>, writes: Vec<(Place, u64, Write)>) {
+        let batch = writes.iter().map(|(_, _, write)| write.clone()).collect();
+        let answers = self.tools.store.write(batch).await;
+        let at = self.at();
+        let mut cells = self.cells.lock();
+        for ((place, generation, _), answer) in writes.into_iter().zip(answers) {
+            let Some(cell) = cells.get_mut(&place) else {
+                continue;
+            };
+            if cell.finish_job(generation) {
+                if let Err(error) = &answer {
+                    debug!(partition = %cell.partition, %error, "a mirror state was not stored yet");
+                }
+                cell.write_done(answer, at);
+                self.guard(cell);
+            }
+        }
+        drop(cells);
+        self.wake.notify_one();
+    }
+
+    /// Marks topics of which every partition is STOPPED, so that nobody needs the coordinator for them any more (mirroring.md §4).
+    fn mark_stopped(self: &Arc<Self>, candidates: BTreeMap<Uuid, (Str, i64)>) {
+        let Ok(permit) = self.marking.clone().try_acquire_owned() else {
+            return;
+        };
+        let life = self.clone();
+        self.tasks.spawn(async move {
+            let _one_at_a_time = permit;
+            let image = life.tools.metadata.image();
+            let mut ready = Vec::new();
+            for (topic_id, (topic, change_offset)) in candidates.into_iter().take(STOPPED_PER_DECISION_MAX) {
+                let Some(member) = image.membership(&topic).filter(|m| m.topic_id == topic_id) else { continue };
+                let count = image.topic_by_id(&topic_id).map_or(0, |t| t.partition_count());
+                if member.desired != Desired::Stopped || member.stopped || count == 0 {
+                    continue;
+                }
+                let keys = (0..count)
+                    .map(|partition| StateKey { mirror: member.mirror.clone(), topic_id, partition })
+                    .collect();
+                let states = life.tools.store.read(keys).await;
+                let stopped = |r: Result<Option<crate::store::table::Entry>, _>| {
+                    matches!(r, Ok(Some(e)) if e.record.state == MirrorState::Stopped)
+                };
+                if states.into_iter().all(stopped) {
+                    ready.push((topic, topic_id, change_offset));
+                }
+            }
+            if ready.is_empty() {
+                return;
+            }
+            let decide = move |image: &tarn_metadata::Image, _: &mut dyn crate::commands::Planner| {
+                let records = ready.iter().flat_map(|(t, id, offset)| set_stopped(image, t, *id, *offset)).collect();
+                Ok(Decision { records, topics: Vec::new() })
+            };
+            if let Err(error) = life.tools.metadata.decide("mark mirror topics stopped", Box::new(decide)).await {
+                debug!(%error, "stopped topics are marked at the next pass");
+            }
+        });
+    }
+}

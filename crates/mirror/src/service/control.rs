@@ -1,0 +1,418 @@
+//! Keys 94–96, 102–105: what changes something. Create and add ask the source first; the others never do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tarn_metadata::{DesiredState, Image, Record};
+use tarn_wire::messages::BumpLeaderEpochsRequest;
+use tarn_wire::{ApiKey, Str, Uuid};
+
+use super::forms::{MirrorRequest, NamedTopic};
+use super::{MirrorReply, MirrorService, reply};
+use crate::commands::{
+    AddTopic, AddTopics, ChangeTopics, CreateMirror, Decision, NewTopic, Planner, TopicResult,
+    Wish, add_topics, bump_epochs, change_topics, check_create, create_mirror, delete_mirror,
+};
+use crate::config::MirrorConfig;
+use crate::config::patterns::{PatternError, Patterns};
+use crate::dialect::{Dialect, MirrorError};
+use crate::refresh::ask::{self, NAMES_PER_REQUEST_MAX, PREFLIGHT_MS_MAX};
+use crate::refresh::wrong_cluster_text;
+use crate::seam::{Source, SourceError, SourceTopic, TopicAnswer};
+use crate::state::MirrorState;
+
+/// Topics in one controller decision.
+const TOPICS_PER_DECISION_MAX: usize = 500;
+
+/// Validation without placement: nothing is created.
+struct DryPlanner;
+
+impl Planner for DryPlanner {
+    fn create_topic(&mut self, _: &Image, _: NewTopic<'_>) -> Result<Vec<Record>, MirrorError> {
+        Ok(Vec::new())
+    }
+
+    fn grow(&mut self, _: &Image, _: &str, _: i32) -> Result<Vec<Record>, MirrorError> {
+        Ok(Vec::new())
+    }
+}
+
+/// What an add names.
+struct Named {
+    mirror: Str,
+    topics: Vec<NamedTopic>,
+    patterns: Patterns,
+    without: Patterns,
+}
+
+fn bad_pattern(error: PatternError) -> MirrorError {
+    MirrorError::InvalidRequest(error.to_string())
+}
+
+impl MirrorService {
+    pub(super) async fn serve(
+        &self,
+        key: ApiKey,
+        dialect: Dialect,
+        request: MirrorRequest,
+    ) -> MirrorReply {
+        match request {
+            MirrorRequest::Create {
+                mirror,
+                configs,
+                allow_unreachable,
+            } => {
+                let result = self.create(mirror, configs, allow_unreachable).await;
+                reply::plain(key, dialect, result.err().as_ref())
+            }
+            MirrorRequest::Delete { mirror } => {
+                let decide = move |image: &Image, _: &mut dyn Planner| {
+                    Ok(Decision {
+                        records: delete_mirror(image, &mirror)?,
+                        topics: Vec::new(),
+                    })
+                };
+                let result = self
+                    .tools
+                    .metadata
+                    .decide("delete a mirror", Box::new(decide))
+                    .await;
+                reply::plain(key, dialect, result.err().as_ref())
+            }
+            MirrorRequest::Bump(request) => {
+                let result = self.bump(&request).await;
+                reply::plain(key, dialect, result.err().as_ref())
+            }
+            MirrorRequest::Add { ref mirror, .. } => {
+                let name = mirror.clone();
+                topics_reply(key, dialect, &name, self.add(request).await)
+            }
+            MirrorRequest::Change { ref mirror, .. } => {
+                let name = mirror.clone();
+                topics_reply(key, dialect, &name, self.change(request, dialect).await)
+            }
+            other => self.answer(key, dialect, other).await,
+        }
+    }
+
+    async fn bump(
+        &self,
+        request: &BumpLeaderEpochsRequest,
+    ) -> Result<Vec<TopicResult>, MirrorError> {
+        let partition = |t: &tarn_wire::messages::bump_leader_epochs_request::BumpTopic| {
+            let id = t.topic_id;
+            t.partitions
+                .iter()
+                .map(move |p| (id, p.partition_index, p.min_leader_epoch))
+                .collect::<Vec<_>>()
+        };
+        let wanted: Vec<(Uuid, i32, i32)> = request.topics.iter().flat_map(partition).collect();
+        let decide = move |image: &Image, _: &mut dyn Planner| {
+            Ok(Decision {
+                records: bump_epochs(image, &wanted),
+                topics: Vec::new(),
+            })
+        };
+        self.tools
+            .metadata
+            .decide("bump leader epochs", Box::new(decide))
+            .await
+    }
+
+    async fn create(
+        &self,
+        name: Str,
+        configs: Vec<(Str, Option<Str>)>,
+        allow_unreachable: bool,
+    ) -> Result<(), MirrorError> {
+        let mut request = CreateMirror {
+            name: name.clone(),
+            configs,
+            found_cluster_id: None,
+            own_cluster_id: self.tools.settings.cluster_id.clone(),
+        };
+        let definition = check_create(&self.tools.metadata.image(), &request)?;
+        let source = self
+            .tools
+            .data
+            .probe(definition.source_settings(&name, &self.tools.settings));
+        match ask::within(PREFLIGHT_MS_MAX, source.cluster()).await {
+            Ok(cluster) => request.found_cluster_id = cluster.cluster_id.map(|id| id.detach()),
+            Err(_) if allow_unreachable => {}
+            Err(error) => return Err(unreachable(&name, &error)),
+        }
+        drop(source);
+        // First the internal topic, so that a mirror never exists without it (C16).
+        self.tools.store.ensure_topic().await?;
+        let decide = move |image: &Image, _: &mut dyn Planner| {
+            Ok(Decision {
+                records: create_mirror(image, &request)?,
+                topics: Vec::new(),
+            })
+        };
+        self.tools
+            .metadata
+            .decide("create a mirror", Box::new(decide))
+            .await
+            .map(|_| ())
+    }
+
+    async fn add(&self, request: MirrorRequest) -> Result<Vec<TopicResult>, MirrorError> {
+        let MirrorRequest::Add {
+            mirror,
+            topics,
+            patterns,
+            without,
+            include,
+            exclude,
+            store_names,
+            replication_factor,
+            validate_only,
+        } = request
+        else {
+            return Ok(Vec::new());
+        };
+        let named = Named {
+            mirror: mirror.clone(),
+            topics,
+            patterns: Patterns::new(&patterns).map_err(bad_pattern)?,
+            without: Patterns::new(&without).map_err(bad_pattern)?,
+        };
+        if self
+            .tools
+            .metadata
+            .image()
+            .mirror(&mirror)
+            .is_none_or(|c| c.is_empty())
+        {
+            return Err(MirrorError::UnknownMirror(mirror.to_string()));
+        }
+        // Patterns that are only to be stored need no source: discovery looks for their topics.
+        let asks = !named.topics.is_empty() || !named.patterns.is_empty();
+        let found = if asks {
+            self.ask_source(&named).await?
+        } else {
+            Vec::new()
+        };
+        let add = AddTopics {
+            mirror: mirror.clone(),
+            topics: found,
+            replication_factor,
+            include,
+            exclude,
+            store_names,
+        };
+        if validate_only {
+            return add_topics(&self.tools.metadata.image(), &mut DryPlanner, &add)
+                .map(|d| d.topics);
+        }
+        self.tools.store.ensure_topic().await?;
+        let results = self.decide_adds(add).await?;
+        self.refresher.kick(&mirror);
+        Ok(results)
+    }
+
+    /// Large requests are decided in parts; each topic is all or nothing anyway.
+    async fn decide_adds(&self, add: AddTopics) -> Result<Vec<TopicResult>, MirrorError> {
+        let mut results = Vec::new();
+        let mut parts: Vec<Vec<AddTopic>> = add
+            .topics
+            .chunks(TOPICS_PER_DECISION_MAX)
+            .map(<[_]>::to_vec)
+            .collect();
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        }
+        for topics in parts {
+            let part = AddTopics {
+                topics,
+                ..add.clone()
+            };
+            let decide =
+                move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &part);
+            results.extend(
+                self.tools
+                    .metadata
+                    .decide("add topics to a mirror", Box::new(decide))
+                    .await?,
+            );
+        }
+        Ok(results)
+    }
+
+    /// Asks the source about everything an add names. Nothing has been changed when it cannot be reached.
+    async fn ask_source(&self, named: &Named) -> Result<Vec<AddTopic>, MirrorError> {
+        let image = self.tools.metadata.image();
+        let config = MirrorConfig::of(&image, &named.mirror, &self.tools.settings);
+        let source = match self.refresher.source(&named.mirror) {
+            Some(source) => source,
+            None => self
+                .tools
+                .data
+                .probe(config.source_settings(&named.mirror, &self.tools.settings)),
+        };
+        let answer = ask::within(PREFLIGHT_MS_MAX, self.questions(named, &config, &source)).await;
+        let Answers {
+            topics,
+            facts,
+            loops,
+        } = answer.map_err(|e| unreachable(&named.mirror, &e))?;
+        let mut facts = facts;
+        let add = |(name, asked_id): (Str, Uuid)| AddTopic {
+            source: facts.remove(&name),
+            refused: loops
+                .get(&name)
+                .map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign))),
+            has_local_data: crate::local::has_data(&self.tools.replicas, &image, &name),
+            fresh_id: Uuid::random(),
+            asked_id,
+            name,
+        };
+        Ok(topics.into_iter().map(add).collect())
+    }
+
+    async fn questions(
+        &self,
+        named: &Named,
+        config: &MirrorConfig,
+        source: &Arc<dyn Source>,
+    ) -> Result<Answers, SourceError> {
+        let cluster = source.cluster().await?;
+        if let (Some(stored), Some(found)) = (config.source_cluster_id(), &cluster.cluster_id)
+            && stored != *found
+        {
+            return Err(SourceError::Other(wrong_cluster_text(&stored, found)));
+        }
+        let mut present: Vec<SourceTopic> = Vec::new();
+        let mut topics: Vec<(Str, Uuid)> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for chunk in named.topics.chunks(NAMES_PER_REQUEST_MAX) {
+            let answers = source
+                .topics(chunk.iter().map(|t| t.name.clone()).collect())
+                .await?;
+            for (topic, answer) in chunk.iter().zip(answers) {
+                if seen.insert(topic.name.clone()) {
+                    topics.push((topic.name.clone(), topic.id));
+                    if let TopicAnswer::Present(found) = answer {
+                        present.push(found);
+                    }
+                }
+            }
+        }
+        if !named.patterns.is_empty() {
+            let all = source.all_topics().await?;
+            for topic in ask::select(&all, &named.patterns, &named.without) {
+                if seen.insert(topic.name.detach()) {
+                    topics.push((topic.name.detach(), Uuid::ZERO));
+                    present.push(topic.clone());
+                }
+            }
+        }
+        let excluded = config.excluded_properties().unwrap_or_default();
+        let facts = ask::facts(source, &present, &excluded).await?;
+        let loops = if topics.is_empty() {
+            Default::default()
+        } else {
+            ask::looping(
+                &source
+                    .mirrors_from(self.tools.settings.cluster_id.clone())
+                    .await?,
+            )
+        };
+        Ok(Answers {
+            topics,
+            facts,
+            loops,
+        })
+    }
+
+    async fn change(
+        &self,
+        request: MirrorRequest,
+        dialect: Dialect,
+    ) -> Result<Vec<TopicResult>, MirrorError> {
+        let MirrorRequest::Change {
+            wish,
+            mirror,
+            topics,
+            patterns,
+            all,
+            stored_patterns,
+            validate_only,
+        } = request
+        else {
+            return Ok(Vec::new());
+        };
+        let patterns = Patterns::new(&patterns).map_err(bad_pattern)?;
+        let failed: BTreeSet<Str> = self
+            .life
+            .shown(&mirror)
+            .into_iter()
+            .filter(|s| {
+                s.record
+                    .as_ref()
+                    .is_some_and(|r| r.state == MirrorState::Failed)
+            })
+            .map(|s| s.partition.topic)
+            .collect();
+        let image = self.tools.metadata.image();
+        let mut named: Vec<(Str, Uuid)> = topics.into_iter().map(|t| (t.name, t.id)).collect();
+        for (topic, member) in image.members_of(&mirror) {
+            let fits = match wish {
+                Wish::Remove => all || patterns.matches(topic),
+                Wish::Pause => {
+                    member.desired != DesiredState::Stopped && (all || patterns.matches(topic))
+                }
+                Wish::Resume => {
+                    (member.desired == DesiredState::Paused || failed.contains(topic))
+                        && (all || patterns.matches(topic))
+                }
+            };
+            if fits {
+                named.push((topic.clone(), Uuid::ZERO));
+            }
+        }
+        let change = ChangeTopics {
+            mirror,
+            wish,
+            topics: named,
+            patterns: stored_patterns,
+            resume_always: dialect != Dialect::Early,
+            failed,
+        };
+        if validate_only {
+            return change_topics(&image, &change).map(|d| d.topics);
+        }
+        let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &change);
+        self.tools
+            .metadata
+            .decide("change mirror topics", Box::new(decide))
+            .await
+    }
+}
+
+/// What the source said to an add.
+struct Answers {
+    topics: Vec<(Str, Uuid)>,
+    facts: std::collections::BTreeMap<Str, crate::commands::SourceFacts>,
+    loops: std::collections::BTreeMap<Str, Str>,
+}
+
+fn unreachable(mirror: &Str, error: &SourceError) -> MirrorError {
+    MirrorError::SourceUnreachable {
+        mirror: mirror.to_string(),
+        reason: error.to_string(),
+    }
+}
+
+fn topics_reply(
+    key: ApiKey,
+    dialect: Dialect,
+    mirror: &Str,
+    result: Result<Vec<TopicResult>, MirrorError>,
+) -> MirrorReply {
+    match result {
+        Ok(topics) => reply::topics(key, dialect, mirror, None, &topics),
+        Err(error) => reply::topics(key, dialect, mirror, Some(&error), &[]),
+    }
+}
