@@ -203,15 +203,22 @@ impl Cluster {
         self.connect(&peer).await
     }
 
-    /// A connection of one's own to this node, for a fetcher. No backoff: the caller has its own.
+    /// A connection of one's own to this node, for a fetcher, with a request timeout of its own. No backoff: the caller has its own.
     ///
     /// # Errors
     /// As [`Cluster::broker`].
-    pub async fn open_dedicated(&self, node: i32, client_id: Str) -> Result<Connection> {
+    pub async fn open_dedicated(
+        &self,
+        node: i32,
+        client_id: Str,
+        request_timeout: Duration,
+    ) -> Result<Connection> {
         let peer = self.peer_of(node)?;
+        let common = self.inner.options.connection.clone();
         let options = ConnectionOptions {
             client_id,
-            ..self.inner.options.connection.clone()
+            request_timeout,
+            ..common
         };
         Connection::open(peer, options).await
     }

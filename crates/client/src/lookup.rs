@@ -28,15 +28,36 @@ impl Cluster {
     /// # Errors
     /// [`ClientError::Refused`] with the code the cluster gave (15 = not available yet), or any other [`ClientError`].
     pub async fn coordinator(&self, kind: CoordinatorKind, key: &str) -> Result<Handle> {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+        loop {
+            let error = match self.find_coordinator(kind, key).await {
+                Ok(handle) => return Ok(handle),
+                Err(e) => e,
+            };
+            let passing = matches!(
+                error.code(),
+                Some(
+                    ErrorCode::COORDINATOR_NOT_AVAILABLE | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+                )
+            );
+            // The first question makes a cluster create its internal topic, which takes a moment.
+            if !passing || backoff.failures() >= MOVES_MAX {
+                return Err(error);
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        }
+    }
+
+    async fn find_coordinator(&self, kind: CoordinatorKind, key: &str) -> Result<Handle> {
         let any = self.any().await?;
         let code = match kind {
             CoordinatorKind::Group => 0,
             CoordinatorKind::Transaction => 1,
         };
-        let version = any.versions().require::<FindCoordinatorRequest>(
-            any.peer(),
-            <FindCoordinatorRequest as tarn_wire::Message>::VERSIONS,
-        )?;
+        let known = <FindCoordinatorRequest as tarn_wire::Message>::VERSIONS;
+        let version = any
+            .versions()
+            .require::<FindCoordinatorRequest>(any.peer(), known)?;
         let mut request = FindCoordinatorRequest {
             key_type: code,
             ..Default::default()

@@ -1,0 +1,210 @@
+//! What an answer of the source means for one partition (mirroring.md §10, §14.3). Pure tables.
+
+use tarn_wire::ErrorCode;
+
+use crate::seam::{FailureKind, FetchFailure};
+
+/// What to do about an error of one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OnError {
+    /// The leader is another one: go there if the answer says where, else ask for metadata.
+    FindLeader,
+    /// Ask for metadata and have the control plane look at the topic (gone, re-created).
+    LookAtTopic,
+    /// The same again after a pause.
+    Wait,
+    /// Compare log bounds with the source.
+    CompareBounds,
+    /// Give the partition up.
+    Fail(FetchFailure),
+}
+
+/// The table of mirroring.md §10.
+pub(super) fn on_error(code: ErrorCode) -> OnError {
+    match code {
+        ErrorCode::NOT_LEADER_OR_FOLLOWER
+        | ErrorCode::FENCED_LEADER_EPOCH
+        | ErrorCode::LEADER_NOT_AVAILABLE
+        | ErrorCode::KAFKA_STORAGE_ERROR
+        | ErrorCode::REPLICA_NOT_AVAILABLE => OnError::FindLeader,
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+        | ErrorCode::UNKNOWN_TOPIC_ID
+        | ErrorCode::INCONSISTENT_TOPIC_ID => OnError::LookAtTopic,
+        // The source's broker is behind its own metadata: it will catch up.
+        ErrorCode::UNKNOWN_LEADER_EPOCH | ErrorCode::OFFSET_NOT_AVAILABLE => OnError::Wait,
+        ErrorCode::OFFSET_OUT_OF_RANGE | ErrorCode::OFFSET_MOVED_TO_TIERED_STORAGE => {
+            OnError::CompareBounds
+        }
+        ErrorCode::TOPIC_AUTHORIZATION_FAILED | ErrorCode::CLUSTER_AUTHORIZATION_FAILED => {
+            OnError::Fail(FetchFailure {
+                kind: FailureKind::Limited,
+                text: format!(
+                    "the source does not let this mirror read the topic ({}): grant READ and DESCRIBE",
+                    code.name()
+                ),
+            })
+        }
+        ErrorCode::CORRUPT_MESSAGE => OnError::Fail(FetchFailure {
+            kind: FailureKind::Limited,
+            text: "the source found its own log of this partition corrupt (CORRUPT_MESSAGE)"
+                .to_string(),
+        }),
+        ErrorCode::UNSUPPORTED_COMPRESSION_TYPE | ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT => {
+            OnError::Fail(FetchFailure {
+                kind: FailureKind::Permanent,
+                text: format!(
+                    "the source cannot give this partition in a form that can be kept ({})",
+                    code.name()
+                ),
+            })
+        }
+        _ => OnError::Wait,
+    }
+}
+
+/// What to do when our log end is not inside the source's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OutOfRange {
+    /// The source dropped what we did not have yet: start again at its log start, after losing this many offsets.
+    StartAt {
+        /// Log start of the source.
+        offset: i64,
+        /// Offsets that cannot be had any more.
+        skipped: i64,
+    },
+    /// The logs differ: compare epochs before anything is cut.
+    Diverged(String),
+    /// It is in range by now.
+    Again,
+}
+
+/// The decision of mirroring.md §14.3. `last_epoch` is the epoch of our last record, −1 = none.
+pub(super) fn out_of_range(
+    local_end: i64,
+    last_epoch: i32,
+    source_start: i64,
+    source_end: i64,
+) -> OutOfRange {
+    if local_end < source_start {
+        return OutOfRange::StartAt {
+            offset: source_start,
+            skipped: source_start - local_end,
+        };
+    }
+    if local_end > source_end {
+        return OutOfRange::Diverged(format!(
+            "the source's log ends at {source_end}, ours at {local_end}: records were lost there, or the topic is another one"
+        ));
+    }
+    if last_epoch >= 0 {
+        return OutOfRange::Diverged(format!(
+            "the source does not know leader epoch {last_epoch} of our last record at offset {}",
+            local_end - 1
+        ));
+    }
+    OutOfRange::Again
+}
+
+/// The index of the fetcher that serves a partition, out of `fetchers` to one source broker (Kafka's own rule).
+pub(super) fn fetcher_index(topic: &str, partition: i32, fetchers: i32) -> i32 {
+    let hash = topic
+        .encode_utf16()
+        .fold(0i32, |h, c| h.wrapping_mul(31).wrapping_add(i32::from(c)));
+    let mixed = hash.wrapping_mul(31).wrapping_add(partition);
+    mixed.checked_abs().unwrap_or(0) % fetchers.max(1)
+}
+
+/// How far the local leader epoch shall stay above the source's, so that a leader change there costs no pause (§12).
+const EPOCH_DISTANCE: i32 = 3;
+/// How far it is raised at once.
+const EPOCH_STEP: i32 = 10;
+/// Epochs are 32 bits; beyond this nothing is raised any more.
+const EPOCH_MAX: i32 = i32::MAX - 1000;
+
+/// Pure rule of M-5: the epoch to ask for when the source is at `source_epoch`.
+pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {
+    if source_epoch > EPOCH_MAX - EPOCH_STEP {
+        return EpochRule::Overflow;
+    }
+    if source_epoch > local_epoch - EPOCH_DISTANCE {
+        EpochRule::Raise(source_epoch + EPOCH_STEP)
+    } else {
+        EpochRule::Fine
+    }
+}
+
+/// What M-5 asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EpochRule {
+    /// Far enough apart.
+    Fine,
+    /// Ask for at least this local epoch.
+    Raise(i32),
+    /// No epoch is left above the source's.
+    Overflow,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_dropped_more_than_we_have_is_followed_with_the_gap_told() {
+        assert_eq!(
+            out_of_range(50, 0, 100, 200),
+            OutOfRange::StartAt {
+                offset: 100,
+                skipped: 50
+            }
+        );
+    }
+
+    #[test]
+    fn a_source_that_ends_below_us_is_never_followed_blindly() {
+        assert!(matches!(
+            out_of_range(50, 0, 0, 40),
+            OutOfRange::Diverged(_)
+        ));
+        assert!(matches!(
+            out_of_range(50, -1, 0, 0),
+            OutOfRange::Diverged(_)
+        ));
+        assert!(matches!(
+            out_of_range(50, 7, 0, 90),
+            OutOfRange::Diverged(_)
+        ));
+        assert_eq!(out_of_range(50, -1, 0, 90), OutOfRange::Again);
+    }
+
+    #[test]
+    fn the_index_follows_the_string_hash_of_java() {
+        // "orders".hashCode() is -1008770331.
+        assert_eq!(fetcher_index("orders", 0, 1), 0);
+        let expected = (-1_008_770_331i32).wrapping_mul(31).wrapping_add(2).abs() % 7;
+        assert_eq!(fetcher_index("orders", 2, 7), expected);
+    }
+
+    #[test]
+    fn the_local_epoch_is_raised_before_the_source_reaches_it() {
+        assert_eq!(epoch_wanted(0, 0), EpochRule::Raise(10));
+        assert_eq!(epoch_wanted(7, 10), EpochRule::Fine);
+        assert_eq!(epoch_wanted(8, 10), EpochRule::Raise(18));
+        assert_eq!(epoch_wanted(i32::MAX, 0), EpochRule::Overflow);
+    }
+
+    #[test]
+    fn connectivity_of_the_source_is_no_failure() {
+        for code in [
+            ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            ErrorCode::FENCED_LEADER_EPOCH,
+            ErrorCode::UNKNOWN_LEADER_EPOCH,
+        ] {
+            assert!(!matches!(on_error(code), OnError::Fail(_)));
+        }
+        assert_eq!(on_error(ErrorCode::UNKNOWN_TOPIC_ID), OnError::LookAtTopic);
+        assert!(matches!(
+            on_error(ErrorCode::TOPIC_AUTHORIZATION_FAILED),
+            OnError::Fail(_)
+        ));
+    }
+}

@@ -1,0 +1,374 @@
+//! The task of one mirror that places partitions on sessions: finds their leaders, keeps one session per (source broker, fetcher), and starts
+//! again what ended. Every pass looks at everything, so a missed event costs one pass and never a partition.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_client::{Backoff, MetadataTopics};
+use tarn_wire::Str;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::answers::fetcher_index;
+use super::mirror::MirrorPlane;
+use super::session::{Session, SessionEnd, SessionError, SessionShared, Table};
+use super::slot::Slot;
+use crate::seam::{FailureKind, FetchFailure, Reachability, SourceTopic};
+use crate::source::{AskError, SourceClient, now_ms, source_topic};
+
+/// Longest pause before a source broker or its metadata is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// How often partitions that are not open here yet are looked for.
+const RESOLVE_EVERY: Duration = Duration::from_millis(200);
+/// How often `mirror.disconnect.fail.after.ms` is looked at.
+const DISCONNECT_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Topics in one Metadata.
+const NAMES_CHUNK: usize = 1_000;
+
+/// Source node and fetcher index.
+type SessionKey = (i32, i32);
+
+/// A place to wait at, after failures.
+struct Pause {
+    backoff: Backoff,
+    until: Instant,
+}
+
+/// The conductor's own state; nothing of it is needed after the task ends.
+pub(super) struct Conductor {
+    mirror: Arc<MirrorPlane>,
+    source: Arc<SourceClient>,
+    generation: u64,
+    sessions: HashMap<SessionKey, Arc<SessionShared>>,
+    running: JoinSet<(SessionKey, SessionEnd)>,
+    nodes: HashMap<i32, Pause>,
+    metadata: Pause,
+}
+
+impl Conductor {
+    pub(super) fn new(mirror: Arc<MirrorPlane>) -> Conductor {
+        let metadata = Pause::new(&mirror);
+        Conductor {
+            source: mirror.source(),
+            generation: mirror.generation(),
+            mirror,
+            sessions: HashMap::new(),
+            running: JoinSet::new(),
+            nodes: HashMap::new(),
+            metadata,
+        }
+    }
+
+    /// Runs until the mirror is cancelled. All sessions end with it.
+    pub(super) async fn run(mut self) {
+        let cancel = self.mirror.cancel.clone();
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.passes() => {}
+        }
+        self.running.shutdown().await;
+    }
+
+    async fn passes(&mut self) {
+        loop {
+            let until = self.pass().await;
+            let sleep = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.mirror.woken() => {}
+                Some(ended) = self.running.join_next() => {
+                    if let Ok((key, end)) = ended {
+                        self.session_ended(key, &end);
+                    }
+                }
+                () = sleep => {}
+            }
+        }
+    }
+
+    /// Looks at everything once; gives the time of the next look, if one is due by itself.
+    async fn pass(&mut self) -> Option<Instant> {
+        if self.generation != self.mirror.generation() {
+            self.start_over().await;
+        }
+        if self.mirror.is_wrong_cluster() {
+            self.stop_sessions();
+            return None;
+        }
+        let unresolved = self.open_slots();
+        let slots: Vec<Arc<Slot>> = self
+            .mirror
+            .slots()
+            .into_iter()
+            .filter(|s| s.is_live())
+            .collect();
+        let mut next: Option<Instant> = unresolved.then(|| Instant::now() + RESOLVE_EVERY);
+        let mut at = |when: Instant| next = Some(next.map_or(when, |n| n.min(when)));
+        if let Some(when) = self.find_leaders(&slots).await {
+            at(when);
+        }
+        if let Some(when) = self.place(&slots) {
+            at(when);
+        }
+        if self.fail_disconnected(&slots) {
+            at(Instant::now() + DISCONNECT_CHECK_EVERY);
+        }
+        next
+    }
+
+    /// The settings of the connection changed: everything is made anew, every partition goes on by itself.
+    async fn start_over(&mut self) {
+        self.generation = self.mirror.generation();
+        self.source = self.mirror.source();
+        self.stop_sessions();
+        self.running.shutdown().await;
+        self.nodes.clear();
+        self.metadata = Pause::new(&self.mirror);
+        for slot in self.mirror.slots() {
+            slot.with(|s| s.leader = None);
+            slot.fine();
+        }
+        info!(mirror = %self.mirror.name(), "connections to the source are made anew");
+    }
+
+    fn stop_sessions(&mut self) {
+        for (_, shared) in self.sessions.drain() {
+            shared.replace(Arc::default());
+        }
+        self.running.abort_all();
+    }
+
+    /// Opens partitions that this broker had not opened before; true when some are left.
+    fn open_slots(&self) -> bool {
+        let mut left = false;
+        for wanted in self.mirror.wanted.lock().values_mut() {
+            if wanted.slot.is_none() {
+                wanted.slot = self.mirror.open_slot(&wanted.assignment);
+                left |= wanted.slot.is_none();
+            }
+        }
+        left
+    }
+
+    fn session_ended(&mut self, key: SessionKey, end: &SessionEnd) {
+        let Some(shared) = self.sessions.remove(&key) else {
+            return;
+        };
+        if end.answered {
+            self.nodes.remove(&key.0);
+        }
+        let Some(error) = &end.error else { return };
+        if let SessionError::Ask(AskError::WrongCluster { found }) = error {
+            self.mirror.found_wrong_cluster(found);
+            return;
+        }
+        let text = error.to_string();
+        debug!(mirror = %self.mirror.name(), node = key.0, fetcher = key.1, "{text}");
+        let now = now_ms();
+        for slot in &shared.table().slots {
+            slot.with(|s| s.leader = None);
+            slot.tracked.lock().troubled(&text, now);
+        }
+        let new_pause = Pause::new(&self.mirror);
+        self.nodes.entry(key.0).or_insert(new_pause).failed();
+        self.mirror.refresh_wanted();
+    }
+
+    /// Asks for the leaders of partitions that have none. Gives the time of the next try when some are left.
+    async fn find_leaders(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
+        let without: Vec<&Arc<Slot>> = slots
+            .iter()
+            .filter(|s| s.with(|s| s.leader.is_none()))
+            .collect();
+        if without.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        if now < self.metadata.until {
+            return Some(self.metadata.until);
+        }
+        let names: HashSet<Str> = without.iter().map(|s| s.name().topic.clone()).collect();
+        let names: Vec<Str> = names.into_iter().collect();
+        match self.ask_leaders(&names).await {
+            Ok(topics) => {
+                let mut left = false;
+                for slot in without {
+                    left |= !self.take_leader(slot, &topics);
+                }
+                if !left {
+                    self.metadata.succeeded();
+                    return None;
+                }
+            }
+            Err(AskError::WrongCluster { found }) => {
+                self.mirror.found_wrong_cluster(&found);
+                return Some(Instant::now());
+            }
+            Err(e) => {
+                let (text, now) = (e.to_string(), now_ms());
+                for slot in without {
+                    slot.tracked.lock().troubled(&text, now);
+                }
+                if self.metadata.backoff.failures() == 0 {
+                    warn!(mirror = %self.mirror.name(), "{text}");
+                }
+            }
+        }
+        self.metadata.failed();
+        Some(self.metadata.until)
+    }
+
+    async fn ask_leaders(
+        &self,
+        names: &[Str],
+    ) -> Result<HashMap<Str, Result<SourceTopic, String>>, AskError> {
+        let mut topics = HashMap::new();
+        for chunk in names.chunks(NAMES_CHUNK) {
+            let response = self
+                .source
+                .metadata(&MetadataTopics::Names(chunk.to_vec()))
+                .await?;
+            for topic in &response.topics {
+                if let Some(name) = &topic.name {
+                    topics.insert(name.detach(), source_topic(topic));
+                }
+            }
+        }
+        Ok(topics)
+    }
+
+    /// Gives a partition its leader; false when the source names none.
+    fn take_leader(
+        &self,
+        slot: &Arc<Slot>,
+        topics: &HashMap<Str, Result<SourceTopic, String>>,
+    ) -> bool {
+        let name = slot.name();
+        let text = match topics.get(&name.topic) {
+            None => format!("the source did not answer for topic {}", name.topic),
+            Some(Err(text)) => text.clone(),
+            Some(Ok(topic)) => match (slot.assignment.source_topic_id, topic.id) {
+                (Some(ours), Some(theirs)) if ours != theirs => {
+                    format!(
+                        "topic {} has id {theirs} at the source now, mirrored was {ours}",
+                        name.topic
+                    )
+                }
+                _ if self.mirror.learn_leader(slot, topic) => return true,
+                _ => format!(
+                    "partition {} of {} has no leader at the source",
+                    name.partition, name.topic
+                ),
+            },
+        };
+        slot.tracked.lock().troubled(&text, now_ms());
+        self.mirror.refresh_wanted();
+        false
+    }
+
+    /// Puts every partition with a leader on its session. Gives the time at which a broker may be tried again.
+    fn place(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
+        let fetchers = self.mirror.settings().fetch.fetchers;
+        let mut groups: BTreeMap<SessionKey, Vec<Arc<Slot>>> = BTreeMap::new();
+        for slot in slots {
+            if let Some(leader) = slot.with(|s| s.leader) {
+                let index = fetcher_index(&slot.name().topic, slot.name().partition, fetchers);
+                groups
+                    .entry((leader.node, index))
+                    .or_default()
+                    .push(slot.clone());
+            }
+        }
+        for (key, shared) in &self.sessions {
+            if !groups.contains_key(key) && !shared.table().slots.is_empty() {
+                shared.replace(Arc::default());
+            }
+        }
+        let mut next: Option<Instant> = None;
+        for (key, mut group) in groups {
+            group.sort_by_key(|s| s.key());
+            match self.sessions.get(&key) {
+                Some(shared) if shared.table().is(&group) => shared.nudge(),
+                Some(shared) => shared.replace(Table::new(group)),
+                None => {
+                    let pause = self
+                        .nodes
+                        .get(&key.0)
+                        .map(|p| p.until)
+                        .filter(|&until| until > Instant::now());
+                    match pause {
+                        Some(until) => next = Some(next.map_or(until, |n| n.min(until))),
+                        None => self.start_session(key, group),
+                    }
+                }
+            }
+        }
+        next
+    }
+
+    fn start_session(&mut self, key: SessionKey, group: Vec<Arc<Slot>>) {
+        let shared = Arc::new(SessionShared::default());
+        shared.replace(Table::new(group));
+        let session = Session::new(
+            self.mirror.clone(),
+            self.source.clone(),
+            shared.clone(),
+            key,
+        );
+        self.sessions.insert(key, shared);
+        self.running
+            .spawn(async move { (key, session.run().await) });
+    }
+
+    /// `mirror.disconnect.fail.after.ms`. True when it has to be looked at again.
+    fn fail_disconnected(&self, slots: &[Arc<Slot>]) -> bool {
+        let Some(limit) = self.mirror.settings().fetch.disconnect_fail_after_ms else {
+            return false;
+        };
+        let Reachability::Unreachable { since_ms, reason } = self.source.reach().get() else {
+            return false;
+        };
+        if now_ms() - since_ms < limit {
+            return true;
+        }
+        for slot in slots {
+            let text =
+                format!("the source has been unreachable for more than {limit} ms: {reason}");
+            self.mirror.failed(
+                slot,
+                FetchFailure {
+                    kind: FailureKind::Connectivity,
+                    text,
+                },
+            );
+        }
+        false
+    }
+}
+
+impl Pause {
+    fn new(mirror: &MirrorPlane) -> Pause {
+        let initial = u64::try_from(mirror.settings().fetch.backoff_ms)
+            .unwrap_or(0)
+            .clamp(1, 1_000);
+        Pause {
+            backoff: Backoff::new(Duration::from_millis(initial), RETRY_MAX),
+            until: Instant::now(),
+        }
+    }
+
+    fn failed(&mut self) {
+        self.until = Instant::now() + self.backoff.next_wait();
+    }
+
+    fn succeeded(&mut self) {
+        self.backoff.reset();
+        self.until = Instant::now();
+    }
+}

@@ -1,0 +1,485 @@
+//! Everything fetched for one mirror: its settings, its source, its partitions, and what happens to a partition.
+//!
+//! The conductor task places partitions on sessions; sessions call back here when a partition got an answer or met a problem. All of it is
+//! state that is looked at again and again, so nothing depends on having seen an event.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tarn_client::Backoff;
+use tarn_log::LogError;
+use tarn_replica::{ReplicaError, ReplicaManager};
+use tarn_wire::Str;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use super::answers::{EpochRule, epoch_wanted};
+use super::reading::{ReadingEnd, Trouble};
+use super::slot::{Slot, SlotKey, SourceLeader, Tracked};
+use crate::seam::{
+    FailureKind, FetchAssignment, FetchEvents, FetchFailure, FetchProgress, SourceSettings,
+    SourceTopic,
+};
+use crate::source::{SourceClient, now_ms};
+
+/// First and longest pause between requests for a higher leader epoch that failed.
+const EPOCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// A partition the control plane wants fetched.
+pub(super) struct Wanted {
+    pub(super) assignment: FetchAssignment,
+    /// `None` until this broker has the partition open.
+    pub(super) slot: Option<Arc<Slot>>,
+}
+
+/// One mirror.
+pub(super) struct MirrorPlane {
+    name: Str,
+    settings: ArcSwap<SourceSettings>,
+    source: ArcSwap<SourceClient>,
+    /// Grows when every connection has to be made anew.
+    generation: AtomicU64,
+    pub(super) wanted: Mutex<HashMap<SlotKey, Wanted>>,
+    tracked: Mutex<HashMap<SlotKey, Arc<Mutex<Tracked>>>>,
+    wrong_cluster: Mutex<Option<Str>>,
+    wake: Notify,
+    replicas: Arc<ReplicaManager>,
+    events: Arc<dyn FetchEvents>,
+    pub(super) cancel: CancellationToken,
+    pub(super) tasks: TaskTracker,
+}
+
+impl MirrorPlane {
+    pub(super) fn new(
+        settings: SourceSettings,
+        replicas: Arc<ReplicaManager>,
+        events: Arc<dyn FetchEvents>,
+        cancel: CancellationToken,
+    ) -> Arc<MirrorPlane> {
+        let source = Arc::new(SourceClient::new(&settings));
+        Arc::new(MirrorPlane {
+            name: settings.mirror.clone(),
+            settings: ArcSwap::from_pointee(settings),
+            source: ArcSwap::from(source),
+            generation: AtomicU64::new(0),
+            wanted: Mutex::default(),
+            tracked: Mutex::default(),
+            wrong_cluster: Mutex::default(),
+            wake: Notify::new(),
+            replicas,
+            events,
+            cancel,
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    pub(super) fn name(&self) -> &Str {
+        &self.name
+    }
+
+    pub(super) fn settings(&self) -> Arc<SourceSettings> {
+        self.settings.load_full()
+    }
+
+    pub(super) fn source(&self) -> Arc<SourceClient> {
+        self.source.load_full()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Has the conductor look at everything again.
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Takes new settings. Connections are made anew only when they must.
+    pub(super) fn configure(&self, settings: SourceSettings) {
+        let old = self.settings();
+        if *old == settings {
+            return;
+        }
+        let reconnect =
+            old.connection != settings.connection || old.cluster_id != settings.cluster_id;
+        if reconnect {
+            self.source.store(Arc::new(SourceClient::new(&settings)));
+        }
+        self.settings.store(Arc::new(settings));
+        if reconnect {
+            *self.wrong_cluster.lock() = None;
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        self.wake();
+    }
+
+    /// Adds or renews an assignment. The same one again only ends a wait for the control plane.
+    pub(super) fn add(&self, assignment: FetchAssignment) {
+        let key = (
+            assignment.partition.topic_id,
+            assignment.partition.partition,
+        );
+        let mut wanted = self.wanted.lock();
+        if let Some(entry) = wanted.get(&key) {
+            if entry.assignment.leader_epoch > assignment.leader_epoch {
+                return;
+            }
+            if entry.assignment == assignment {
+                if let Some(slot) = &entry.slot {
+                    if slot.with(|s| std::mem::take(&mut s.parked)) {
+                        self.wake();
+                    }
+                } else {
+                    self.wake();
+                }
+                return;
+            }
+            if let Some(slot) = &entry.slot {
+                slot.close();
+            }
+        }
+        let slot = self.open_slot(&assignment);
+        wanted.insert(key, Wanted { assignment, slot });
+        drop(wanted);
+        self.wake();
+    }
+
+    /// The slot of an assignment, `None` while this broker does not have the partition open.
+    pub(super) fn open_slot(&self, assignment: &FetchAssignment) -> Option<Arc<Slot>> {
+        let key = (
+            assignment.partition.topic_id,
+            assignment.partition.partition,
+        );
+        let tracked = self.tracked.lock().entry(key).or_default().clone();
+        match self.replicas.partition_by_id(&key.0, key.1) {
+            Ok(local) => {
+                let backoff = Duration::from_millis(
+                    u64::try_from(self.settings().fetch.backoff_ms)
+                        .unwrap_or(0)
+                        .max(1),
+                );
+                Some(Slot::new(assignment.clone(), local, tracked, backoff))
+            }
+            Err(e) => {
+                tracked.lock().troubled(&e.to_string(), now_ms());
+                None
+            }
+        }
+    }
+
+    /// Ends an assignment. Nothing is being appended when this returns.
+    pub(super) fn remove(&self, key: SlotKey) {
+        let removed = self.wanted.lock().remove(&key);
+        if let Some(slot) = removed.and_then(|w| w.slot) {
+            slot.close();
+        }
+        self.wake();
+    }
+
+    /// Ends all assignments.
+    pub(super) fn close_all(&self) {
+        for (_, wanted) in self.wanted.lock().drain() {
+            if let Some(slot) = wanted.slot {
+                slot.close();
+            }
+        }
+    }
+
+    pub(super) fn progress(&self, key: SlotKey) -> Option<FetchProgress> {
+        let tracked = self.tracked.lock().get(&key).cloned()?;
+        let snapshot = tracked.lock().snapshot(now_ms());
+        Some(snapshot)
+    }
+
+    pub(super) fn forget(&self, key: SlotKey) {
+        self.tracked.lock().remove(&key);
+    }
+
+    /// For what is cut outside of fetching.
+    pub(super) fn count_truncated(&self, key: SlotKey, offsets: i64) {
+        let tracked = self.tracked.lock().entry(key).or_default().clone();
+        let mut tracked = tracked.lock();
+        tracked.progress.truncated_offsets += u64::try_from(offsets).unwrap_or(0);
+    }
+
+    /// All slots that are open.
+    pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
+        self.wanted
+            .lock()
+            .values()
+            .filter_map(|w| w.slot.clone())
+            .collect()
+    }
+
+    /// Leaders and epochs from metadata somebody else asked for.
+    pub(super) fn learn_leaders(&self, topics: &[SourceTopic]) {
+        let by_name: HashMap<&str, &SourceTopic> = topics.iter().map(|t| (&*t.name, t)).collect();
+        let mut moved = false;
+        for slot in self.slots() {
+            if let Some(topic) = by_name.get(&*slot.name().topic) {
+                moved |= self.learn_leader(&slot, topic);
+            }
+        }
+        if moved {
+            self.wake();
+        }
+    }
+
+    /// Takes the leader of one partition; true when it is another one.
+    pub(super) fn learn_leader(&self, slot: &Arc<Slot>, topic: &SourceTopic) -> bool {
+        let same_id = match (slot.assignment.source_topic_id, topic.id) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => true,
+        };
+        if !same_id {
+            return false;
+        }
+        let found = topic
+            .partitions
+            .iter()
+            .find(|p| p.partition == slot.name().partition);
+        let Some(node) = found.and_then(|p| p.leader) else {
+            return false;
+        };
+        let leader = SourceLeader {
+            node,
+            epoch: found.and_then(|p| p.leader_epoch).unwrap_or(-1),
+        };
+        let changed = slot.with(|s| {
+            // Metadata of a broker that is behind must not bring an old leader back.
+            let newer = s
+                .leader
+                .is_none_or(|known| leader.epoch > known.epoch || leader.epoch < 0);
+            let changed = newer && s.leader != Some(leader);
+            if changed {
+                s.leader = Some(leader);
+            }
+            changed
+        });
+        if changed && leader.epoch >= 0 {
+            self.keep_epoch_above(slot, leader.epoch);
+        }
+        changed
+    }
+
+    /// The source is another cluster: nothing is fetched until the settings change.
+    pub(super) fn found_wrong_cluster(&self, found: &Str) {
+        let first = self.wrong_cluster.lock().replace(found.clone()).is_none();
+        if first {
+            warn!(mirror = %self.name, found = %found, "the source is another cluster now, fetching stops");
+            self.events.wrong_cluster(&self.name, found);
+        }
+    }
+
+    pub(super) fn is_wrong_cluster(&self) -> bool {
+        self.wrong_cluster.lock().is_some()
+    }
+
+    pub(super) fn refresh_wanted(&self) {
+        self.events.refresh_wanted(&self.name);
+    }
+
+    /// A good answer for a partition.
+    pub(super) fn answered(self: &Arc<Self>, slot: &Arc<Slot>, end: &ReadingEnd, now_ms: i64) {
+        let local_end = slot.local.log().log_end_offset();
+        {
+            let mut tracked = slot.tracked.lock();
+            tracked.answered(end.high_watermark, end.log_start, local_end, now_ms);
+            if let Some(appended) = &end.appended {
+                tracked.progress.appended = true;
+                tracked.progress.bytes_total += appended.bytes;
+            }
+        }
+        slot.fine();
+        slot.with(|s| s.bytes_min = end.cut_batch_bytes);
+        if end.log_start > slot.local.log().log_start_offset()
+            && let Err(e) = slot
+                .local
+                .mirror_advance_log_start(end.log_start.min(local_end))
+        {
+            self.troubled(slot, Trouble::Local(e));
+            return;
+        }
+        if let Some(appended) = &end.appended {
+            self.keep_epoch_above(slot, appended.last_leader_epoch);
+        }
+    }
+
+    /// M-5: asks for a higher local leader epoch when the source comes near or is above it; the replica's gate hides what is above meanwhile.
+    fn keep_epoch_above(&self, slot: &Arc<Slot>, source_epoch: i32) {
+        let wanted = match epoch_wanted(source_epoch, slot.local.leader_epoch()) {
+            EpochRule::Fine => return,
+            EpochRule::Raise(wanted) => wanted,
+            EpochRule::Overflow => {
+                let text = format!(
+                    "leader epoch {source_epoch} of the source leaves no room for higher local epochs"
+                );
+                self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Permanent,
+                        text,
+                    },
+                );
+                return;
+            }
+        };
+        let asked_before = slot.with(|s| {
+            let before = s.epoch_asked;
+            s.epoch_asked = before.max(wanted);
+            before >= wanted
+        });
+        if asked_before {
+            return;
+        }
+        let (slot, events, cancel) = (slot.clone(), self.events.clone(), self.cancel.clone());
+        self.tasks.spawn(async move {
+            let raise = async {
+                let mut backoff = Backoff::new(EPOCH_BACKOFF.0, EPOCH_BACKOFF.1);
+                // A hidden batch stays hidden until this succeeds, whether or not anything new arrives.
+                while let Err(e) = events.raise_epoch(slot.name(), wanted).await {
+                    let waits = slot
+                        .local
+                        .log()
+                        .latest_epoch()
+                        .is_some_and(|e| e > slot.local.leader_epoch());
+                    if waits {
+                        slot.tracked.lock().troubled(
+                            &format!("the local leader epoch could not be raised: {e}"),
+                            now_ms(),
+                        );
+                    }
+                    if !slot.is_live() {
+                        break;
+                    }
+                    tokio::time::sleep(backoff.next_wait()).await;
+                }
+            };
+            tokio::select! {
+                () = raise => {}
+                () = cancel.cancelled() => {}
+            }
+        });
+    }
+
+    /// The logs differ: nothing more is fetched until the control plane has compared them.
+    pub(super) fn diverged(&self, slot: &Arc<Slot>, text: String) {
+        if self.park(slot) {
+            warn!(mirror = %self.name, partition = %slot.name(), "{text}");
+            self.events.diverged(slot.name(), text);
+        }
+    }
+
+    /// The partition is given up until the control plane adds it again.
+    pub(super) fn failed(&self, slot: &Arc<Slot>, failure: FetchFailure) {
+        if self.park(slot) {
+            warn!(mirror = %self.name, partition = %slot.name(), "{}", failure.text);
+            self.events.failed(slot.name(), failure);
+        }
+    }
+
+    /// False when it is over anyway.
+    fn park(&self, slot: &Arc<Slot>) -> bool {
+        let live = slot.is_live();
+        slot.with(|s| s.parked = true);
+        drop(slot.take_append());
+        live
+    }
+
+    /// Records could not be kept: the partition fails, or waits where waiting helps.
+    pub(super) fn troubled(&self, slot: &Arc<Slot>, trouble: Trouble) {
+        let error = match trouble {
+            Trouble::OldFormat => {
+                let text = "the source holds message sets of format v0 or v1, which have no leader epochs and are not mirrored: \
+                            convert the topic there (message.format.version) and let the old records expire";
+                return self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Permanent,
+                        text: text.to_string(),
+                    },
+                );
+            }
+            Trouble::Local(error) => error,
+        };
+        match &error {
+            ReplicaError::Log(
+                LogError::BadBatch(_)
+                | LogError::NotContinuous { .. }
+                | LogError::EpochBackwards { .. },
+            ) => {
+                let text = format!("the source sent records that cannot be kept: {error}");
+                self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Limited,
+                        text,
+                    },
+                );
+            }
+            ReplicaError::Offline { .. }
+            | ReplicaError::Log(
+                LogError::Io { .. } | LogError::Offline { .. } | LogError::Damaged { .. },
+            ) => {
+                let text = format!("the local log failed: {error}");
+                self.failed(
+                    slot,
+                    FetchFailure {
+                        kind: FailureKind::Limited,
+                        text,
+                    },
+                );
+            }
+            // No space, a leadership that moves, a log another writer touched: it goes on at the log end.
+            _ => slot.back_off(&error.to_string(), now_ms()),
+        }
+    }
+
+    /// The source's log start of a partition whose local log is empty.
+    pub(super) fn start_at(&self, slot: &Arc<Slot>, source_start: i64) {
+        let local_end = slot.local.log().log_end_offset();
+        if source_start > local_end {
+            // A log that never held anything misses nothing.
+            let skipped = if local_end > 0 {
+                source_start - local_end
+            } else {
+                0
+            };
+            self.skip_to(slot, source_start, skipped);
+            if slot.local.log().log_end_offset() != source_start {
+                return;
+            }
+        }
+        slot.with(|s| s.needs_start = false);
+    }
+
+    /// Starts the local log again at the source's log start, beyond what could not be copied in time.
+    pub(super) fn skip_to(&self, slot: &Arc<Slot>, offset: i64, skipped: i64) {
+        if !slot.is_live() {
+            return;
+        }
+        drop(slot.take_append());
+        let from = slot.local.log().log_end_offset();
+        if let Err(e) = slot.local.mirror_truncate_fully_and_start_at(offset) {
+            self.troubled(slot, Trouble::Local(e));
+            return;
+        }
+        if skipped > 0 {
+            slot.tracked.lock().progress.skipped_offsets += u64::try_from(skipped).unwrap_or(0);
+            warn!(mirror = %self.name, partition = %slot.name(), from, to = offset,
+                "{skipped} offsets skipped: the source dropped them before they were copied");
+        } else {
+            info!(mirror = %self.name, partition = %slot.name(), start = offset, "the copy begins at the source's log start");
+        }
+    }
+}

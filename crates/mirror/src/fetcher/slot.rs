@@ -1,0 +1,254 @@
+//! One partition being fetched: its local log, where the source keeps it, how it fares, and the append under way.
+//!
+//! The append lives here and not in the task that fetches, so that taking the partition away needs no network: closing the slot drops
+//! the append at once, whole batches stay, and nothing can be appended afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tarn_client::Backoff;
+use tarn_replica::{Partition, PartitionMirrorAppend, ReplicaError};
+use tarn_wire::{Str, Uuid};
+use tokio::time::Instant;
+
+use crate::seam::{FetchAssignment, FetchProgress, MirrorPartition};
+
+/// Longest pause of one partition after errors.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Names a slot: local topic id and partition.
+pub(super) type SlotKey = (Uuid, i32);
+
+/// Leader of the partition at the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SourceLeader {
+    /// Node id.
+    pub(super) node: i32,
+    /// Leader epoch, −1 = the source does not tell.
+    pub(super) epoch: i32,
+}
+
+/// What is kept of a partition beyond one assignment.
+#[derive(Debug, Default)]
+pub(super) struct Tracked {
+    pub(super) progress: FetchProgress,
+    /// The last answer found us at the source's high watermark.
+    caught_up: bool,
+    /// When that was last so, or when the first answer came.
+    caught_up_ms: Option<i64>,
+}
+
+impl Tracked {
+    /// A good answer: the source's bounds, and our log end after it.
+    pub(super) fn answered(
+        &mut self,
+        high_watermark: i64,
+        log_start: i64,
+        local_end: i64,
+        now_ms: i64,
+    ) {
+        self.progress.source_high_watermark = Some(high_watermark);
+        if log_start >= 0 {
+            self.progress.source_log_start = Some(log_start);
+        }
+        self.still_good(now_ms);
+        self.moved(local_end, now_ms);
+    }
+
+    /// The source had nothing new to say about the partition, which is an answer too.
+    pub(super) fn still_good(&mut self, now_ms: i64) {
+        if self.progress.source_high_watermark.is_none() {
+            return;
+        }
+        self.progress.last_fetch_ms = Some(now_ms);
+        self.progress.error = None;
+        self.progress.error_since_ms = None;
+        if self.caught_up {
+            self.caught_up_ms = Some(now_ms);
+        }
+    }
+
+    fn moved(&mut self, local_end: i64, now_ms: i64) {
+        let Some(high_watermark) = self.progress.source_high_watermark else {
+            return;
+        };
+        self.caught_up = local_end >= high_watermark;
+        if self.caught_up || self.caught_up_ms.is_none() {
+            self.caught_up_ms = Some(now_ms);
+        }
+    }
+
+    /// Something is wrong although the state stays MIRRORING.
+    pub(super) fn troubled(&mut self, text: &str, now_ms: i64) {
+        self.progress.error = Some(Str::from(text));
+        self.progress.error_since_ms.get_or_insert(now_ms);
+    }
+
+    /// For describe.
+    pub(super) fn snapshot(&self, now_ms: i64) -> FetchProgress {
+        let mut progress = self.progress.clone();
+        progress.lag_ms = self
+            .caught_up_ms
+            .map(|since| match (self.caught_up, &progress.error) {
+                (true, None) => 0,
+                _ => (now_ms - since).max(0),
+            });
+        progress
+    }
+}
+
+/// What of a slot changes.
+#[derive(Debug)]
+pub(super) struct SlotState {
+    /// The assignment is over; nothing is appended any more.
+    closed: bool,
+    /// Reported as failed or diverged: waits for the control plane.
+    pub(super) parked: bool,
+    append: Option<PartitionMirrorAppend>,
+    /// `None` = ask for metadata.
+    pub(super) leader: Option<SourceLeader>,
+    /// Not asked for before.
+    pub(super) blocked_until: Option<Instant>,
+    backoff: Backoff,
+    /// The local log is empty: the source's log start must be known first.
+    pub(super) needs_start: bool,
+    /// At least so many bytes must be asked for: a batch did not fit.
+    pub(super) bytes_min: i32,
+    /// Highest local epoch that was asked for.
+    pub(super) epoch_asked: i32,
+}
+
+/// A partition being fetched.
+pub(super) struct Slot {
+    pub(super) assignment: FetchAssignment,
+    pub(super) local: Arc<Partition>,
+    pub(super) tracked: Arc<Mutex<Tracked>>,
+    state: Mutex<SlotState>,
+}
+
+impl Slot {
+    pub(super) fn new(
+        assignment: FetchAssignment,
+        local: Arc<Partition>,
+        tracked: Arc<Mutex<Tracked>>,
+        backoff: Duration,
+    ) -> Arc<Slot> {
+        tracked.lock().progress.appended = false;
+        let needs_start = is_empty(&local);
+        let state = SlotState {
+            closed: false,
+            parked: false,
+            append: None,
+            leader: None,
+            blocked_until: None,
+            backoff: Backoff::new(backoff, BACKOFF_MAX.max(backoff)),
+            needs_start,
+            bytes_min: 0,
+            epoch_asked: -1,
+        };
+        Arc::new(Slot {
+            assignment,
+            local,
+            tracked,
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(super) fn name(&self) -> &MirrorPartition {
+        &self.assignment.partition
+    }
+
+    pub(super) fn key(&self) -> SlotKey {
+        (
+            self.assignment.partition.topic_id,
+            self.assignment.partition.partition,
+        )
+    }
+
+    /// Looks at or changes the state. Short: no I/O inside.
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut SlotState) -> T) -> T {
+        look(&mut self.state.lock())
+    }
+
+    /// Ends the assignment: an append under way is dropped (whole batches stay) before this returns.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.append = None;
+    }
+
+    /// Whether a fetch may ask for the partition now.
+    pub(super) fn is_ready(&self, now: Instant) -> bool {
+        let state = self.state.lock();
+        !state.closed && !state.parked && state.blocked_until.is_none_or(|until| until <= now)
+    }
+
+    /// Whether anything will ever be asked again without the control plane.
+    pub(super) fn is_live(&self) -> bool {
+        let state = self.state.lock();
+        !state.closed && !state.parked
+    }
+
+    /// Waits longer after each call until [`Slot::fine`]; shows the reason.
+    pub(super) fn back_off(&self, text: &str, now_ms: i64) {
+        self.tracked.lock().troubled(text, now_ms);
+        let mut state = self.state.lock();
+        let wait = state.backoff.next_wait();
+        state.blocked_until = Some(Instant::now() + wait);
+    }
+
+    /// Errors are over.
+    pub(super) fn fine(&self) {
+        let mut state = self.state.lock();
+        state.backoff.reset();
+        state.blocked_until = None;
+    }
+
+    /// Opens an append at `offset`; `Ok(false)` when the assignment is over.
+    pub(super) fn open_append(&self, offset: i64, now_ms: i64) -> Result<bool, ReplicaError> {
+        let mut state = self.state.lock();
+        if state.closed || state.parked {
+            return Ok(false);
+        }
+        // One that was left behind by a task that is gone.
+        state.append = None;
+        state.append = Some(self.local.mirror_append(offset, now_ms)?);
+        Ok(true)
+    }
+
+    /// Appends the next piece; `Ok(false)` when the assignment is over or no append is open.
+    pub(super) fn push(&self, piece: &[u8]) -> Result<bool, ReplicaError> {
+        let mut state = self.state.lock();
+        let Some(append) = &mut state.append else {
+            return Ok(false);
+        };
+        match append.push(piece) {
+            Ok(()) => Ok(true),
+            Err(e) => {
+                state.append = None;
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes the append out, to finish or to drop it.
+    pub(super) fn take_append(&self) -> Option<PartitionMirrorAppend> {
+        self.state.lock().append.take()
+    }
+}
+
+/// Whether a log has no record.
+pub(super) fn is_empty(local: &Partition) -> bool {
+    local.log().log_start_offset() >= local.log().log_end_offset()
+}
+
+/// Epoch of the last record, −1 = no record or none known.
+pub(super) fn last_epoch(local: &Partition) -> i32 {
+    let end = local.log().log_end_offset();
+    if is_empty(local) {
+        -1
+    } else {
+        local.log().epoch_for_offset(end - 1).unwrap_or(-1)
+    }
+}
