@@ -145,9 +145,13 @@ impl Cell {
         }
     }
 
-    /// The state to show: where it is going if that is being stored.
+    /// The state to show: where it is going if that is being stored. STOPPED is shown only when it is stored, because then (and not
+    /// before) the partition takes writes.
     pub(crate) fn shown(&self) -> &PartitionRecord {
-        self.write.as_ref().map_or(&self.now, |w| &w.record)
+        match &self.write {
+            Some(write) if write.record.state != MirrorState::Stopped => &write.record,
+            _ => &self.now,
+        }
     }
 
     pub(crate) fn origin(&self, reason: PrepareReason) -> LogOrigin {
