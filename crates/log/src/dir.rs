@@ -43,7 +43,7 @@ pub struct PartitionDir {
 #[derive(Debug)]
 pub struct LogDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
     state: Arc<LogDirState>,
     clean: bool,
     clean_broker_epoch: Option<i64>,
@@ -77,7 +77,7 @@ impl LogDir {
         let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS)).unwrap_or_default();
         let dir = LogDir {
             path: path.to_path_buf(),
-            _lock: lock,
+            lock,
             clean,
             clean_broker_epoch,
             recovery_points_known: recovery.is_some(),
@@ -270,7 +270,18 @@ impl LogDir {
     }
     /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker. After
     /// an unclean start there is no marker as long as a partition on disk was not opened: nobody has recovered it yet.
+    ///
+    /// Whatever the outcome, the directory is free for another process afterwards, although somebody may still hold this object.
     pub fn close_clean(&self, broker_epoch: i64) -> Result<(), LogError> {
+        let closed = self.close_and_mark(broker_epoch);
+        let unlocked = rustix::fs::fcntl_lock(&self.lock, rustix::fs::FlockOperation::Unlock);
+        if unlocked.is_err() || self.lock.unlock().is_err() {
+            tracing::warn!(dir = %self.path.display(), "the lock is held until the process ends");
+        }
+        closed
+    }
+
+    fn close_and_mark(&self, broker_epoch: i64) -> Result<(), LogError> {
         let logs: Vec<Arc<PartitionLog>> = self.logs.lock().values().cloned().collect();
         for log in &logs {
             log.close_clean()?;

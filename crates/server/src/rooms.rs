@@ -158,7 +158,7 @@ pub(crate) fn groups(
     )
 }
 
-/// Carries every image to partitions first, then to the coordinators, until `stop`.
+/// Carries every image to partitions first, then to the coordinators, until `stop`. (The mirror room follows by itself, behind the partitions.)
 pub(crate) async fn follow_metadata(node: Arc<Node>, stop: CancellationToken) {
     let mut images = node.controller.subscribe();
     loop {
@@ -169,9 +169,6 @@ pub(crate) async fn follow_metadata(node: Arc<Node>, stop: CancellationToken) {
         let Some((image, delta)) = next else { return };
         node.replicas.apply(image.clone(), &delta).await;
         node.groups.apply(&image, &delta);
-        if let Some(mirror) = &node.mirror {
-            mirror.apply(&image, &delta);
-        }
         node.applied.reached(image.offset());
     }
 }

@@ -21,7 +21,7 @@ use crate::node::Node;
 /// How long running requests may still take when a shutdown begins.
 const REQUESTS_GRACE: Duration = Duration::from_millis(500);
 /// Bound of each later step of a shutdown.
-const STEP_MAX: Duration = Duration::from_millis(1500);
+const STEP_MAX: Duration = Duration::from_millis(1000);
 /// Bound of closing the logs, which syncs them.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
 
@@ -118,6 +118,7 @@ impl Server {
         self.stop_following.cancel();
         self.followers.close();
         bounded("metadata followers", STEP_MAX, self.followers.wait()).await;
+        bounded("controller", STEP_MAX, self.node.controller.shutdown()).await; // Last, because it gives the locks back.
         let clean = matches!(
             tokio::time::timeout(
                 CLOSE_MAX,
@@ -126,7 +127,6 @@ impl Server {
             .await,
             Ok(Ok(()))
         );
-        bounded("controller", STEP_MAX, self.node.controller.shutdown()).await;
         tracing::info!(node = self.node.id(), clean, "stopped");
         ShutdownReport { clean }
     }

@@ -43,7 +43,6 @@ async fn an_unknown_api_versions_version_is_answered_in_the_form_of_version_0() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "waits for the mirror service"]
 async fn every_version_of_api_versions_has_a_header_without_tags() {
     let node = start().await;
     let mut client = Client::connect(node.server.address()).await;
@@ -86,7 +85,6 @@ async fn a_bad_software_name_is_an_invalid_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "waits for the mirror service"]
 async fn mirror_keys_are_announced_only_while_mirroring_is_on() {
     for (enabled, create_topics_max) in [("true", 8), ("false", 7)] {
         let node = start_with(&[("mirror.enable", enabled)]).await;

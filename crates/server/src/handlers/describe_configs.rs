@@ -330,56 +330,44 @@ fn mirror(
     resource: &DescribeConfigsResource,
 ) -> Described {
     let name = &resource.resource_name;
-    if !node.mirror_enabled() {
-        return Err((
-            ErrorCode::UNSUPPORTED_VERSION,
-            "mirroring is switched off here (mirror.enable)".to_owned(),
-        ));
-    }
-    let Some(stored) = image.mirror(name) else {
+    let Some(room) = &node.mirror else {
+        let text = "mirroring is switched off here (mirror.enable)".to_owned();
+        return Err((ErrorCode::UNSUPPORTED_VERSION, text));
+    };
+    let asked = resource.configuration_keys.as_deref();
+    let Some(rows) = room.service.describe_configs(image, name, asked) else {
         return Err((
             ErrorCode::RESOURCE_NOT_FOUND,
             format!("mirror {name} does not exist"),
         ));
     };
-    let show_secrets = node.config.flag("mirror.describe.configs.sensitive.values");
-    let asked = |canonical: &str| {
-        resource.configuration_keys.as_ref().is_none_or(|keys| {
-            keys.iter()
-                .any(|key| tarn_mirror::config::canonical(key) == canonical)
-        })
-    };
-    let rows = tarn_mirror::config::KEYS
-        .iter()
-        .filter(|def| asked(def.name))
-        .map(|def| {
-            let mut layers = Vec::new();
-            if let Some(value) = stored.get(def.name) {
-                layers.push(Layer {
-                    name: Str::from(def.name),
-                    value: Some(value.clone()),
-                    source: Source::DynamicBroker,
-                });
-            }
-            if let Some(set) = node.config.set.get(def.name) {
-                layers.push(Layer {
-                    name: Str::from(def.name),
-                    value: Some(Str::from(set.value.trim())),
-                    source: Source::StaticBroker,
-                });
-            }
-            layers.push(Layer {
-                name: Str::from(def.name),
-                value: def.default.map(Str::from),
-                source: Source::Default,
-            });
-            let shown = ConfigDef {
-                sensitive: def.sensitive && !show_secrets,
-                ..*def
-            };
-            let mut row = entry(&shown, def.doc.to_owned(), layers, false, request);
-            row.is_sensitive = def.sensitive;
-            row
-        });
-    Ok(rows.collect())
+    let described = rows.into_iter().map(|row| {
+        let source = if row.is_set {
+            Source::DynamicBroker
+        } else {
+            Source::Default
+        };
+        let key = Str::from(row.name.as_str());
+        let layer = Layer {
+            name: key.clone(),
+            value: row.value.map(Str::from),
+            source,
+        };
+        // What may be shown is the mirror room's decision; here nothing is hidden a second time.
+        let shown = ConfigDef {
+            sensitive: false,
+            ..*row.definition
+        };
+        let mut entry = entry(
+            &shown,
+            row.definition.doc.to_owned(),
+            vec![layer],
+            false,
+            request,
+        );
+        entry.name = key;
+        entry.is_sensitive = row.sensitive;
+        entry
+    });
+    Ok(described.collect())
 }

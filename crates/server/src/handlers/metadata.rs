@@ -115,7 +115,7 @@ async fn create_missing(node: &Arc<Node>, names: &[&Str]) -> Vec<(Str, ErrorCode
             !node
                 .mirror
                 .as_ref()
-                .is_some_and(|mirror| mirror.wants_topic(&image, name))
+                .is_some_and(|mirror| mirror.service.wants_topic(&image, name))
         })
         .map(|name| name.detach())
         .collect();

@@ -38,7 +38,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
     };
     let (dirs, metadata_dirs) = split_dirs(&config, open_dirs(&config).await?)?;
     let advertised = with_bound_ports(&config, &bound);
-    let rules = rooms::rules(&config);
+    let rules = rooms::rules();
     let settings = settings::controller(
         &config,
         &identity.cluster_id,
@@ -58,7 +58,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
             reason: error.to_string(),
         })?;
     let groups = rooms::groups(settings::groups(&config), &replicas, &controller);
-    let mirror = rooms::mirror(&config, &replicas, &controller)?;
+    let mirror = rooms::mirror(&config, &identity.cluster_id, &replicas, &controller);
     let slots =
         usize::try_from(config.number("max.incremental.fetch.session.cache.slots")).unwrap_or(0);
     let node = Arc::new(Node {

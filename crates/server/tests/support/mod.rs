@@ -1,5 +1,9 @@
 //! A started server in a temporary directory, and a client that speaks raw frames to it.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its own part"
+)]
 
 use std::net::SocketAddr;
 use std::path::Path;
