@@ -170,10 +170,10 @@ async fn configs_follow_the_source_and_vanish_with_it_but_foreign_ones_stay() {
 async fn epochs_stay_above_the_source() {
     let dir = tempfile::tempdir().unwrap();
     let (world, id) = mirrored(dir.path()).await;
-    world.plane.put("t", Some(id), 1, 7);
+    world.plane.put("t", Some(id), 1, 27);
     let epoch = |w: &World| w.image().partition("t", 0).unwrap().leader_epoch;
     world
-        .eventually("raised with a lead", |w| epoch(w) >= 17)
+        .eventually("raised with a lead", |w| epoch(w) >= 37)
         .await;
     world.stop().await;
 }
