@@ -1,5 +1,6 @@
 //! What the source does, and what follows here.
 
+use tarn_mirror::seam::PrepareOutcome;
 use tarn_wire::messages as m;
 use tarn_wire::{Str, Uuid};
 
@@ -61,6 +62,12 @@ async fn a_deleted_source_topic_fails_and_keeps_its_data_and_can_be_removed() {
         Some("The source topic is deleted.")
     );
     assert_eq!(shown.retry_attempt, -1);
+    world.plane.0.lock().prepare = Some(PrepareOutcome::Retry {
+        reason: "unknown topic".into(),
+    });
+    assert_eq!(world.resume("t").await, 0);
+    world.until("t", "PREPARING").await;
+    world.until("t", "FAILED").await;
     world.remove(&["t"]).await;
     world.until("t", "STOPPED").await;
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
