@@ -51,13 +51,14 @@ pub struct MirrorService {
 }
 
 impl MirrorService {
-    /// Builds and starts the room. Waits for nobody: coordinators load and sources are contacted in tasks. The caller hands
-    /// [`MirrorService::events`] to the data plane.
+    /// Builds and starts the room. Waits for nobody: coordinators load and sources are contacted in tasks. `bind` hands the data plane
+    /// whom it reports to, before the first call to it.
     pub fn start(
         controller: Controller,
         replicas: Arc<ReplicaManager>,
         settings: BrokerSettings,
         data: Arc<dyn DataPlane>,
+        bind: impl FnOnce(Arc<dyn FetchEvents>),
     ) -> Arc<MirrorService> {
         let clock = system_clock();
         let topic = state_topic(
@@ -83,6 +84,7 @@ impl MirrorService {
         };
         let life = LifeCycle::new(tools.clone());
         let refresher = Refresher::new(tools.clone(), life.clone());
+        bind(life.clone());
         life.start();
         let service = Arc::new(MirrorService {
             tools,

@@ -242,43 +242,25 @@ pub fn step(
             record.truncate_to = None;
             follow_up(record, desired, now_ms, policy)
         }
-        Event::EpochBehind if actual.state == Mirroring => Step {
-            record: actual.to(EpochFencing, now_ms),
-            persist: false,
-            action: Action::Fetch,
-        },
-        Event::EpochRaised if actual.state == EpochFencing => Step {
-            record: actual.to(Mirroring, now_ms),
-            persist: false,
-            action: Action::Fetch,
-        },
+        Event::EpochBehind if actual.state == Mirroring => {
+            go(actual, EpochFencing, now_ms, false, Action::Fetch)
+        }
+        Event::EpochRaised if actual.state == EpochFencing => {
+            go(actual, Mirroring, now_ms, false, Action::Fetch)
+        }
         Event::Diverged if actual.state.is_fetching() && desired == Desired::Mirroring => {
             let via = PartitionRecord {
                 state: Mirroring,
                 ..actual.clone()
             };
-            Step {
-                record: via.to(UleRecovery, now_ms),
-                persist: true,
-                action: Action::Prepare(PrepareReason::Divergence),
-            }
+            let action = Action::Prepare(PrepareReason::Divergence);
+            go(&via, UleRecovery, now_ms, true, action)
         }
         Event::FetchEnded if actual.state == Pausing => {
-            let previous = if actual.needs_preparation() {
-                Preparing
-            } else {
-                Mirroring
-            };
-            let record = PartitionRecord {
-                previous,
-                ..actual.to(Paused, now_ms)
-            }
-            .cleared();
-            Step {
-                record,
-                persist: true,
-                action: Action::Nothing,
-            }
+            let mut step = go(actual, Paused, now_ms, true, Action::Nothing);
+            step.record = step.record.cleared();
+            step.record.previous = prepared_or_not(actual);
+            step
         }
         Event::StopDone if actual.state == Stopping => Step {
             record: actual.to(Stopped, now_ms).cleared(),
@@ -397,90 +379,107 @@ fn retry(
     }
 }
 
-fn reconcile(actual: &PartitionRecord, desired: Desired, now_ms: i64, policy: RetryPolicy) -> Step {
-    use MirrorState::*;
-    let stay = |action| Step {
+fn stay(actual: &PartitionRecord, action: Action) -> Step {
+    Step {
         record: actual.clone(),
         persist: false,
         action,
-    };
-    let go = |state, persist, action| Step {
-        record: actual.to(state, now_ms),
-        persist,
-        action,
-    };
-    match (actual.state, desired) {
-        (Stopping, _) => stay(Action::Stop),
-        (Pausing, Desired::Mirroring | Desired::Paused) => stay(Action::StopFetching),
-
-        (Stopped, Desired::Stopped) => stay(Action::Nothing),
-        (Unknown, Desired::Stopped) if actual.last_mirror_epoch.is_some() => {
-            go(Stopped, true, Action::Nothing)
-        }
-        (Unknown, Desired::Stopped) => {
-            // Never began: passes PREPARING without its action, because the source may be dead.
-            let via = actual.to(Preparing, now_ms);
-            Step {
-                record: via.to(Stopping, now_ms),
-                persist: true,
-                action: Action::Stop,
-            }
-        }
-        (_, Desired::Stopped) => {
-            let mut record = actual.to(Stopping, now_ms);
-            // STOPPING remembers where it came from: it decides what the last mirror epoch is.
-            if actual.needs_preparation() {
-                record.previous = Preparing;
-            }
-            Step {
-                record,
-                persist: true,
-                action: Action::Stop,
-            }
-        }
-
-        (Paused, Desired::Paused) => stay(Action::Nothing),
-        (Unknown | Stopped, Desired::Paused) => {
-            let via = actual.to(Preparing, now_ms).cleared();
-            go_from(&via, Pausing, now_ms, Action::StopFetching)
-        }
-        (Failed, Desired::Paused) => {
-            let mut step = go(Pausing, false, Action::StopFetching);
-            step.record.previous = if actual.needs_preparation() {
-                Preparing
-            } else {
-                Mirroring
-            };
-            step
-        }
-        (EpochFencing | UleRecovery, Desired::Paused) => {
-            let via = actual.to(Mirroring, now_ms);
-            go_from(&via, Pausing, now_ms, Action::StopFetching)
-        }
-        (Preparing | Mirroring, Desired::Paused) => go(Pausing, false, Action::StopFetching),
-
-        (Unknown | Stopped, Desired::Mirroring) => {
-            let mut step = go(Preparing, true, Action::Prepare(PrepareReason::Start));
-            step.record = step.record.cleared();
-            step
-        }
-        (Preparing, Desired::Mirroring) => stay(Action::Prepare(PrepareReason::Start)),
-        (UleRecovery, Desired::Mirroring) => stay(Action::Prepare(PrepareReason::Divergence)),
-        (Mirroring | EpochFencing, Desired::Mirroring) => stay(Action::Fetch),
-        (Paused, Desired::Mirroring) if actual.needs_preparation() => {
-            go(Preparing, true, Action::Prepare(PrepareReason::Start))
-        }
-        (Paused, Desired::Mirroring) => go(Mirroring, true, Action::Fetch),
-        (Failed, Desired::Mirroring) if retries_exhausted(actual, policy) => stay(Action::Nothing),
-        (Failed, Desired::Mirroring) => stay(Action::AwaitRetry),
     }
 }
 
-fn go_from(via: &PartitionRecord, state: MirrorState, now_ms: i64, action: Action) -> Step {
+fn go(
+    actual: &PartitionRecord,
+    state: MirrorState,
+    now_ms: i64,
+    persist: bool,
+    action: Action,
+) -> Step {
     Step {
-        record: via.to(state, now_ms),
-        persist: false,
+        record: actual.to(state, now_ms),
+        persist,
         action,
+    }
+}
+
+fn reconcile(actual: &PartitionRecord, desired: Desired, now_ms: i64, policy: RetryPolicy) -> Step {
+    match (actual.state, desired) {
+        // A stop and a pause under way are finished first, whatever is wished meanwhile.
+        (MirrorState::Stopping, _) => stay(actual, Action::Stop),
+        (MirrorState::Pausing, Desired::Mirroring | Desired::Paused) => {
+            stay(actual, Action::StopFetching)
+        }
+        (_, Desired::Stopped) => toward_stopped(actual, now_ms),
+        (_, Desired::Paused) => toward_paused(actual, now_ms),
+        (_, Desired::Mirroring) => toward_mirroring(actual, now_ms, policy),
+    }
+}
+
+fn toward_stopped(actual: &PartitionRecord, now_ms: i64) -> Step {
+    use MirrorState::*;
+    match actual.state {
+        Stopped => stay(actual, Action::Nothing),
+        Unknown if actual.last_mirror_epoch.is_some() => {
+            go(actual, Stopped, now_ms, true, Action::Nothing)
+        }
+        // Never began: passes PREPARING without its action, because the source may be dead.
+        Unknown => {
+            let via = actual.to(Preparing, now_ms);
+            go(&via, Stopping, now_ms, true, Action::Stop)
+        }
+        _ => {
+            let mut step = go(actual, Stopping, now_ms, true, Action::Stop);
+            // STOPPING remembers where it came from: it decides what the last mirror epoch is.
+            if actual.needs_preparation() {
+                step.record.previous = Preparing;
+            }
+            step
+        }
+    }
+}
+
+fn toward_paused(actual: &PartitionRecord, now_ms: i64) -> Step {
+    use MirrorState::*;
+    let pause = |from: &PartitionRecord| go(from, Pausing, now_ms, false, Action::StopFetching);
+    match actual.state {
+        Paused => stay(actual, Action::Nothing),
+        Unknown | Stopped => pause(&actual.to(Preparing, now_ms).cleared()),
+        EpochFencing | UleRecovery => pause(&actual.to(Mirroring, now_ms)),
+        Failed => {
+            let mut step = pause(actual);
+            step.record.previous = prepared_or_not(actual);
+            step
+        }
+        _ => pause(actual),
+    }
+}
+
+fn toward_mirroring(actual: &PartitionRecord, now_ms: i64, policy: RetryPolicy) -> Step {
+    use MirrorState::*;
+    let start = Action::Prepare(PrepareReason::Start);
+    match actual.state {
+        Unknown | Stopped => {
+            let step = go(actual, Preparing, now_ms, true, start);
+            Step {
+                record: step.record.cleared(),
+                ..step
+            }
+        }
+        Preparing => stay(actual, start),
+        UleRecovery => stay(actual, Action::Prepare(PrepareReason::Divergence)),
+        Paused if actual.needs_preparation() => go(actual, Preparing, now_ms, true, start),
+        Paused => go(actual, Mirroring, now_ms, true, Action::Fetch),
+        Failed if retries_exhausted(actual, policy) => stay(actual, Action::Nothing),
+        Failed => stay(actual, Action::AwaitRetry),
+        _ => stay(actual, Action::Fetch),
+    }
+}
+
+/// What a pause or a failure has to remember of where it came from.
+fn prepared_or_not(actual: &PartitionRecord) -> MirrorState {
+    if actual.needs_preparation() {
+        MirrorState::Preparing
+    } else {
+        MirrorState::Mirroring
     }
 }
 

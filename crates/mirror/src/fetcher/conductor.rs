@@ -182,46 +182,49 @@ impl Conductor {
 
     /// Asks for the leaders of partitions that have none. Gives the time of the next try when some are left.
     async fn find_leaders(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
-        let without: Vec<&Arc<Slot>> = slots
-            .iter()
-            .filter(|s| s.with(|s| s.leader.is_none()))
-            .collect();
-        if without.is_empty() {
-            return None;
-        }
         let now = Instant::now();
-        if now < self.metadata.until {
+        let without = || slots.iter().filter(|s| s.with(|s| s.leader.is_none()));
+        let due: Vec<&Arc<Slot>> = without().filter(|s| s.is_ready(now)).collect();
+        if now < self.metadata.until && !due.is_empty() {
             return Some(self.metadata.until);
         }
-        let names: HashSet<Str> = without.iter().map(|s| s.name().topic.clone()).collect();
+        if !due.is_empty()
+            && let Some(again) = self.ask_for(&due).await
+        {
+            return Some(again);
+        }
+        // A partition the source says nothing good about waits by itself, its neighbours do not.
+        without().filter_map(|s| s.with(|s| s.blocked_until)).min()
+    }
+
+    /// Asks for the leaders of these; gives the time of the next try when the source could not be asked.
+    async fn ask_for(&mut self, due: &[&Arc<Slot>]) -> Option<Instant> {
+        let names: HashSet<Str> = due.iter().map(|s| s.name().topic.clone()).collect();
         let names: Vec<Str> = names.into_iter().collect();
         match self.ask_leaders(&names).await {
             Ok(topics) => {
-                let mut left = false;
-                for slot in without {
-                    left |= !self.take_leader(slot, &topics);
+                for slot in due {
+                    self.take_leader(slot, &topics);
                 }
-                if !left {
-                    self.metadata.succeeded();
-                    return None;
-                }
+                self.metadata.succeeded();
+                None
             }
             Err(AskError::WrongCluster { found }) => {
                 self.mirror.found_wrong_cluster(&found);
-                return Some(Instant::now());
+                Some(Instant::now())
             }
             Err(e) => {
                 let (text, now) = (e.to_string(), now_ms());
-                for slot in without {
+                for slot in due {
                     slot.tracked.lock().troubled(&text, now);
                 }
                 if self.metadata.backoff.failures() == 0 {
                     warn!(mirror = %self.mirror.name(), "{text}");
                 }
+                self.metadata.failed();
+                Some(self.metadata.until)
             }
         }
-        self.metadata.failed();
-        Some(self.metadata.until)
     }
 
     async fn ask_leaders(
@@ -243,12 +246,8 @@ impl Conductor {
         Ok(topics)
     }
 
-    /// Gives a partition its leader; false when the source names none.
-    fn take_leader(
-        &self,
-        slot: &Arc<Slot>,
-        topics: &HashMap<Str, Result<SourceTopic, String>>,
-    ) -> bool {
+    /// Gives a partition its leader; without one it waits longer each time.
+    fn take_leader(&self, slot: &Arc<Slot>, topics: &HashMap<Str, Result<SourceTopic, String>>) {
         let name = slot.name();
         let text = match topics.get(&name.topic) {
             None => format!("the source did not answer for topic {}", name.topic),
@@ -260,16 +259,15 @@ impl Conductor {
                         name.topic
                     )
                 }
-                _ if self.mirror.learn_leader(slot, topic) => return true,
+                _ if self.mirror.learn_leader(slot, topic) => return,
                 _ => format!(
                     "partition {} of {} has no leader at the source",
                     name.partition, name.topic
                 ),
             },
         };
-        slot.tracked.lock().troubled(&text, now_ms());
+        slot.back_off(&text, now_ms());
         self.mirror.refresh_wanted();
-        false
     }
 
     /// Puts every partition with a leader on its session. Gives the time at which a broker may be tried again.

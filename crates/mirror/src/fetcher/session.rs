@@ -4,7 +4,7 @@
 //! are kept. A round never holds more than one piece of records. Everything a partition meets stays in its slot; an error of the connection
 //! ends the task and the conductor decides what follows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ const FETCH_SESSIONS_FROM: i16 = 7;
 const BOUNDS_CHUNK: usize = 1_000;
 /// Sessions refused in a row before the connection is given up.
 const SESSION_LOSSES_MAX: u32 = 5;
+/// A waiting Fetch is given up for new partitions at most once in this time, by connecting again.
+const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 /// Longest time a task sleeps when no partition may be asked for.
 const NAP_MAX: Duration = Duration::from_secs(30);
 
@@ -81,6 +83,14 @@ impl Table {
                 .get(&(start.topic_id, start.partition_index))
                 .copied()
         }
+    }
+
+    /// Whether it holds a slot that `other` has not.
+    fn adds_to(&self, other: &Table) -> bool {
+        let known: HashSet<*const Slot> = other.slots.iter().map(Arc::as_ptr).collect();
+        self.slots
+            .iter()
+            .any(|slot| !known.contains(&Arc::as_ptr(slot)))
     }
 
     /// Whether it holds exactly these slots.
@@ -192,6 +202,7 @@ impl Session {
 
     async fn serve(&mut self) -> Result<()> {
         let mut connection = self.connect().await?;
+        let mut connected_at = Instant::now();
         let negotiated = connection
             .versions()
             .require::<FetchRequest>(connection.peer(), FETCH_VERSIONS)?;
@@ -218,7 +229,48 @@ impl Session {
             connection.send_fetch(&request, version).await?;
             // While the source works on the next answer.
             self.keep_books();
-            self.read_answer(&mut connection).await?;
+            let Some(first) = self
+                .first_event(&mut connection, connected_at + INTERRUPT_EVERY)
+                .await?
+            else {
+                connection = self.connect().await?;
+                connected_at = Instant::now();
+                self.fetch.reset();
+                continue;
+            };
+            self.read_answer(&mut connection, first).await?;
+        }
+    }
+
+    /// The begin of the answer that is due; `None` when partitions came that must not wait for the end of a long poll.
+    async fn first_event(
+        &self,
+        connection: &mut Connection,
+        not_before: Instant,
+    ) -> Result<Option<FetchEvent>> {
+        tokio::select! {
+            biased;
+            event = connection.next_fetch_event(self.limits()) => Ok(Some(event?)),
+            () = self.new_partitions(not_before) => Ok(None),
+        }
+    }
+
+    async fn new_partitions(&self, not_before: Instant) {
+        loop {
+            self.shared.changed.notified().await;
+            if self.shared.table().adds_to(&self.table) {
+                tokio::time::sleep_until(not_before).await;
+                return;
+            }
+        }
+    }
+
+    fn limits(&self) -> FetchLimits {
+        let count = self.table.slots.len();
+        FetchLimits {
+            topics_max: count,
+            partitions_max: count,
+            ..FetchLimits::default()
         }
     }
 
@@ -392,16 +444,12 @@ impl Session {
     }
 
     /// Takes one answer, appending as it arrives.
-    async fn read_answer(&mut self, connection: &mut Connection) -> Result<()> {
-        let count = self.table.slots.len();
-        let limits = FetchLimits {
-            topics_max: count,
-            partitions_max: count,
-            ..FetchLimits::default()
-        };
+    async fn read_answer(&mut self, connection: &mut Connection, first: FetchEvent) -> Result<()> {
+        let limits = self.limits();
         let mut reading: Option<Reading> = None;
+        let mut event = first;
         loop {
-            match connection.next_fetch_event(limits).await? {
+            match event {
                 FetchEvent::Header(header) => self.header(connection, &header).await?,
                 FetchEvent::Topic { .. } => {}
                 FetchEvent::PartitionStart(start) => reading = self.begin(start),
@@ -421,6 +469,7 @@ impl Session {
                     return Ok(());
                 }
             }
+            event = connection.next_fetch_event(limits).await?;
         }
     }
 

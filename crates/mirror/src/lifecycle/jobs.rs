@@ -156,6 +156,8 @@ impl LifeCycle {
             let life = life.clone();
             Box::pin(async move { life.persist_intent(place, generation, offset).await })
         });
+        // A fetcher that was told to go on just before the divergence was reported must not run beside the preparation.
+        self.tools.data.remove_partition(partition).await;
         let outcome = self.tools.data.prepare(request, intent).await;
         self.finish(place, generation, |cell, at| match outcome {
             PrepareOutcome::Ready { truncated_to } => {

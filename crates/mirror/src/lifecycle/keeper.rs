@@ -12,9 +12,10 @@ use tracing::debug;
 use super::LifeCycle;
 use super::cell::{Cell, Job, JobKind, Work};
 use crate::commands::{Decision, set_stopped};
-use crate::seam::FetchAssignment;
+use crate::dialect::MirrorError;
+use crate::seam::{FetchAssignment, MirrorPartition};
 use crate::state::{Desired, MirrorState};
-use crate::store::table::{StateKey, Write};
+use crate::store::table::{Entry, StateKey, Write};
 
 /// Longest pause between two passes: retries, back-offs and fetchers are looked after at least this often.
 const PASS_MS: u64 = 500;
@@ -186,7 +187,22 @@ impl LifeCycle {
     async fn write(self: Arc<Self>, writes: Vec<(Place, u64, Write)>) {
         let batch = writes.iter().map(|(_, _, write)| write.clone()).collect();
         let answers = self.tools.store.write(batch).await;
+        let failed = self.written(writes, answers);
+        self.wake.notify_one();
+        // FAILED by the refresh, or told to go on just before the failure was reported: nothing is copied in FAILED.
+        for partition in failed {
+            self.tools.data.remove_partition(&partition).await;
+        }
+    }
+
+    /// Takes the answers of writes in; gives the partitions that are FAILED now.
+    fn written(
+        &self,
+        writes: Vec<(Place, u64, Write)>,
+        answers: Vec<Result<Entry, MirrorError>>,
+    ) -> Vec<MirrorPartition> {
         let at = self.at();
+        let mut failed = Vec::new();
         let mut cells = self.cells.lock();
         for ((place, generation, _), answer) in writes.into_iter().zip(answers) {
             let Some(cell) = cells.get_mut(&place) else {
@@ -198,10 +214,12 @@ impl LifeCycle {
                 }
                 cell.write_done(answer, at);
                 self.guard(cell);
+                if cell.now.state == MirrorState::Failed {
+                    failed.push(cell.partition.clone());
+                }
             }
         }
-        drop(cells);
-        self.wake.notify_one();
+        failed
     }
 
     /// Marks topics of which every partition is STOPPED, so that nobody needs the coordinator for them any more (mirroring.md §4).
@@ -224,7 +242,7 @@ impl LifeCycle {
                     .map(|partition| StateKey { mirror: member.mirror.clone(), topic_id, partition })
                     .collect();
                 let states = life.tools.store.read(keys).await;
-                let stopped = |r: Result<Option<crate::store::table::Entry>, _>| {
+                let stopped = |r: Result<Option<Entry>, _>| {
                     matches!(r, Ok(Some(e)) if e.record.state == MirrorState::Stopped)
                 };
                 if states.into_iter().all(stopped) {

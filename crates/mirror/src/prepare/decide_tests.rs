@@ -1,3 +1,5 @@
+//! The table of decisions, by example and as properties.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -335,8 +335,20 @@ impl Refresher {
         if fresh.is_empty() {
             return Ok(());
         }
+        self.join(mirror, source, config, image, &fresh).await
+    }
+
+    /// Adds discovered topics; each that cannot join says why in the log.
+    async fn join(
+        &self,
+        mirror: &Str,
+        source: &Arc<dyn Source>,
+        config: &MirrorConfig,
+        image: &Image,
+        fresh: &[SourceTopic],
+    ) -> Result<(), SourceError> {
         let excluded = config.excluded_properties().unwrap_or_default();
-        let facts = ask::facts(source, &fresh, &excluded).await?;
+        let facts = ask::facts(source, fresh, &excluded).await?;
         let loops = ask::looping(
             &source
                 .mirrors_from(self.tools.settings.cluster_id.clone())

@@ -104,76 +104,34 @@ impl Top {
     }
 }
 
+macro_rules! error_answer {
+    ($response:ident, $key:expr, $top:expr) => {
+        MirrorReply::new(
+            $key,
+            m::$response {
+                error_code: $top.code,
+                error_message: $top.message,
+                ..Default::default()
+            },
+        )
+    };
+}
+
 /// The answer of a request that failed as a whole (or could not even be read).
 pub(super) fn refusal(key: ApiKey, dialect: Dialect, error: &MirrorError) -> MirrorReply {
     let top = Top::of(Some(error), dialect);
-    let (code, text) = (top.code, top.message.clone());
     let late = dialect != Dialect::Early;
     match key {
-        ApiKey::LIST_MIRRORS if late => MirrorReply::new(
-            key,
-            m::ListClusterMirrorsResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
-        ApiKey::LIST_MIRRORS => MirrorReply::new(
-            key,
-            m::ListMirrorsResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
-        ApiKey::DESCRIBE_MIRRORS if late => MirrorReply::new(
-            key,
-            m::DescribeClusterMirrorsResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
-        ApiKey::DESCRIBE_MIRRORS => MirrorReply::new(
-            key,
-            m::DescribeMirrorsResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
-        ApiKey::READ_MIRROR_STATES if late => MirrorReply::new(
-            key,
-            m::LateReadMirrorStatesResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
-        ApiKey::READ_MIRROR_STATES => MirrorReply::new(
-            key,
-            m::ReadMirrorStatesResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
-        ApiKey::WRITE_MIRROR_STATES if late => MirrorReply::new(
-            key,
-            m::LateWriteMirrorStatesResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
-        ApiKey::WRITE_MIRROR_STATES => MirrorReply::new(
-            key,
-            m::WriteMirrorStatesResponse {
-                error_code: code,
-                error_message: text,
-                ..Default::default()
-            },
-        ),
+        ApiKey::LIST_MIRRORS if late => error_answer!(ListClusterMirrorsResponse, key, top),
+        ApiKey::LIST_MIRRORS => error_answer!(ListMirrorsResponse, key, top),
+        ApiKey::DESCRIBE_MIRRORS if late => error_answer!(DescribeClusterMirrorsResponse, key, top),
+        ApiKey::DESCRIBE_MIRRORS => error_answer!(DescribeMirrorsResponse, key, top),
+        ApiKey::READ_MIRROR_STATES if late => error_answer!(LateReadMirrorStatesResponse, key, top),
+        ApiKey::READ_MIRROR_STATES => error_answer!(ReadMirrorStatesResponse, key, top),
+        ApiKey::WRITE_MIRROR_STATES if late => {
+            error_answer!(LateWriteMirrorStatesResponse, key, top)
+        }
+        ApiKey::WRITE_MIRROR_STATES => error_answer!(WriteMirrorStatesResponse, key, top),
         ApiKey::CREATE_MIRROR | ApiKey::DELETE_MIRROR | ApiKey::BUMP_LEADER_EPOCHS => {
             plain(key, dialect, Some(error))
         }
@@ -227,12 +185,14 @@ pub(super) fn plain(key: ApiKey, dialect: Dialect, error: Option<&MirrorError>) 
     }
 }
 
+/// A response with results per topic, of the schema module beside it.
 macro_rules! topic_answer {
-    ($response:ident, $module:ident, $key:expr, $top:expr, $topics:expr, $dialect:expr $(, $mirror:expr)?) => {{
-        let topics = $topics
+    ($response:ident, $module:ident, $with:expr $(, $mirror:expr)?) => {{
+        let With { key, dialect, top, results } = $with;
+        let topics = results
             .iter()
             .map(|t| {
-                let top = Top::of(t.error.as_ref(), $dialect);
+                let top = Top::of(t.error.as_ref(), dialect);
                 m::$module::MirrorTopicResult {
                     name: t.name.clone(),
                     error_code: top.code,
@@ -242,16 +202,24 @@ macro_rules! topic_answer {
             })
             .collect();
         MirrorReply::new(
-            $key,
+            key,
             m::$response {
-                error_code: $top.code,
-                error_message: $top.message,
+                error_code: top.code,
+                error_message: top.message,
                 topics,
                 $(mirror_name: $mirror.clone(),)?
                 ..Default::default()
             },
         )
     }};
+}
+
+/// What every answer with topics is made of.
+struct With<'a> {
+    key: ApiKey,
+    dialect: Dialect,
+    top: Top,
+    results: &'a [TopicResult],
 }
 
 /// Answers with a result per topic: 95, 96, 102, 103. The top-level code is the error of the whole, or the first topic error, so that a
@@ -265,87 +233,75 @@ pub(super) fn topics(
 ) -> MirrorReply {
     let first = error.or_else(|| results.iter().find_map(|t| t.error.as_ref()));
     let top = Top::of(first, dialect);
-    let early = dialect == Dialect::Early;
-    match key {
-        ApiKey::ADD_TOPICS_TO_MIRROR if early => {
-            topic_answer!(
-                AddTopicsToMirrorResponse,
-                add_topics_to_mirror_response,
-                key,
-                top,
-                results,
-                dialect,
-                mirror
-            )
-        }
-        ApiKey::REMOVE_TOPICS_FROM_MIRROR if early => topic_answer!(
+    let with = With {
+        key,
+        dialect,
+        top,
+        results,
+    };
+    if dialect == Dialect::Early {
+        early_topics(with, mirror)
+    } else {
+        late_topics(with)
+    }
+}
+
+fn early_topics(with: With<'_>, mirror: &Str) -> MirrorReply {
+    match with.key {
+        ApiKey::REMOVE_TOPICS_FROM_MIRROR => topic_answer!(
             RemoveTopicsFromMirrorResponse,
             remove_topics_from_mirror_response,
-            key,
-            top,
-            results,
-            dialect,
+            with,
             mirror
         ),
-        ApiKey::PAUSE_MIRROR_TOPICS if early => {
+        ApiKey::PAUSE_MIRROR_TOPICS => {
             topic_answer!(
                 PauseMirrorTopicsResponse,
                 pause_mirror_topics_response,
-                key,
-                top,
-                results,
-                dialect,
+                with,
                 mirror
             )
         }
-        ApiKey::RESUME_MIRROR_TOPICS if early => {
+        ApiKey::RESUME_MIRROR_TOPICS => {
             topic_answer!(
                 ResumeMirrorTopicsResponse,
                 resume_mirror_topics_response,
-                key,
-                top,
-                results,
-                dialect,
+                with,
                 mirror
             )
         }
+        _ => topic_answer!(
+            AddTopicsToMirrorResponse,
+            add_topics_to_mirror_response,
+            with,
+            mirror
+        ),
+    }
+}
+
+fn late_topics(with: With<'_>) -> MirrorReply {
+    match with.key {
         ApiKey::REMOVE_TOPICS_FROM_MIRROR => {
-            topic_answer!(
-                StopMirrorTopicsResponse,
-                stop_mirror_topics_response,
-                key,
-                top,
-                results,
-                dialect
-            )
+            topic_answer!(StopMirrorTopicsResponse, stop_mirror_topics_response, with)
         }
         ApiKey::PAUSE_MIRROR_TOPICS => {
             topic_answer!(
                 LatePauseMirrorTopicsResponse,
                 late_pause_mirror_topics_response,
-                key,
-                top,
-                results,
-                dialect
+                with
             )
         }
         ApiKey::RESUME_MIRROR_TOPICS => {
             topic_answer!(
                 LateResumeMirrorTopicsResponse,
                 late_resume_mirror_topics_response,
-                key,
-                top,
-                results,
-                dialect
+                with
             )
         }
         _ => topic_answer!(
             StartMirrorTopicsResponse,
             start_mirror_topics_response,
-            key,
-            top,
-            results,
-            dialect
+            with
         ),
     }
 }

@@ -192,6 +192,10 @@ pub(super) async fn write(
             ..Default::default()
         });
     }
+    write_reply(topics, dialect)
+}
+
+fn write_reply(topics: Vec<write::WriteMirrorTopicResult>, dialect: Dialect) -> MirrorReply {
     if dialect == Dialect::Early {
         return MirrorReply::new(
             ApiKey::WRITE_MIRROR_STATES,

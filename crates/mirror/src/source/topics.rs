@@ -216,6 +216,7 @@ fn dynamic_entries(result: &DescribeConfigsResult) -> Result<Vec<(Str, Str)>, St
         let text = result
             .error_message
             .as_deref()
+            .filter(|text| !text.is_empty())
             .unwrap_or_else(|| code.message());
         return Err(format!("{}: {text}", code.name()));
     }

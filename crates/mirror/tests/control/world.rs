@@ -65,6 +65,7 @@ impl World {
             replicas.clone(),
             broker,
             Arc::new(plane.clone()),
+            |_| {},
         );
         World {
             controller,
