@@ -357,7 +357,8 @@ fn retry(
     if desired != Desired::Mirroring {
         return reconcile(actual, desired, now_ms, policy);
     }
-    let back = if actual.needs_preparation() {
+    // What an operator wants tried again may be another topic by now: preparation looks whether it still is the same one.
+    let back = if reset || actual.needs_preparation() {
         Preparing
     } else {
         Mirroring
