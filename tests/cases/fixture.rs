@@ -110,6 +110,16 @@ pub(crate) fn three_transactions(cluster: &Cluster, topic: &str, name: &str) {
         cluster.call(end, json!({"name": name}));
     }
     cluster.call("producer_close", json!({"name": name}));
+    // The last marker is written after the end of its transaction was acknowledged.
+    let end = |committed: bool| {
+        cluster.call("offset", json!({"topic": topic, "committed": committed}))["offset"].clone()
+    };
+    wait::until(SOON, "no transaction is open", || {
+        match (end(true), end(false)) {
+            (stable, all) if stable == all => Ok(()),
+            differ => Err(format!("{differ:?}")),
+        }
+    });
 }
 
 /// Opens a transactional producer in the driver; it stays until `producer_close` or the end of the tests.

@@ -237,6 +237,7 @@ fn committed_readers_stop_before_an_open_transaction_and_go_on_after_its_end() {
         (13, 10)
     );
     source.cluster().call("txn_abort", json!({"name": topic}));
+    await_end(source, &topic, 14);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
     assert_eq!((latest(false), latest(true)), (14, 14));
     assert_eq!(
@@ -250,9 +251,20 @@ fn committed_readers_stop_before_an_open_transaction_and_go_on_after_its_end() {
         json!({"topic": topic, "name": topic, "count": 2, "size": 50}),
     );
     source.cluster().call("txn_commit", json!({"name": topic}));
+    await_end(source, &topic, 17);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
     assert_eq!(here.consume(&topic, 0, true).len(), 12);
     assert_same(source, &tarn, &topic, 1);
+}
+
+/// A transaction's marker is written after its end was acknowledged.
+fn await_end(source: &Kafka, topic: &str, end: i64) {
+    tarn_tests::wait::until(SOON, "the marker is written", || {
+        match source.cluster().end_offset(topic, 0) {
+            now if now == end => Ok(()),
+            now => Err(format!("the log ends at {now}")),
+        }
+    });
 }
 
 #[test]

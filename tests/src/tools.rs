@@ -53,6 +53,10 @@ pub fn dump_log(partition_dir: &Path, extra: &[&str]) -> String {
     arguments.extend_from_slice(extra);
     let output = run("org.apache.kafka.tools.DumpLogSegments", &arguments);
     assert_eq!(output.code, 0, "DumpLogSegments {list}: {}", output.stderr);
+    // Our own metadata records, which Kafka's decoder cannot know: it says so and goes on.
+    let foreign = |line: &&str| !line.contains("Unknown metadata id 2000");
+    let said: Vec<&str> = output.stdout.lines().filter(foreign).collect();
+    let said = said.join("\n");
     for sign in [
         "Exception",
         "Mismatches in",
@@ -60,9 +64,8 @@ pub fn dump_log(partition_dir: &Path, extra: &[&str]) -> String {
         "isValid: false",
     ] {
         assert!(
-            !output.stdout.contains(sign) && !output.stderr.contains(sign),
-            "DumpLogSegments complains:\n{}\n{}",
-            output.stdout,
+            !said.contains(sign) && !output.stderr.contains(sign),
+            "DumpLogSegments complains:\n{said}\n{}",
             output.stderr
         );
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::error::CoordinatorError;
 use crate::runtime::{Clock, RuntimeConfig};
@@ -176,7 +176,12 @@ impl<S: Shard> EventLoop<S> {
                     return (shard, end);
                 }
                 Err(error) => {
-                    warn!(topic = %self.config.topic.name, partition = self.partition, %error, "loading a coordinator partition failed, trying again in {pause_ms} ms");
+                    // Right after its creation a partition is in the image a moment before its log is open.
+                    if pause_ms == LOAD_RETRY_MS.0 {
+                        debug!(topic = %self.config.topic.name, partition = self.partition, %error, "coordinator partition cannot be loaded yet");
+                    } else {
+                        warn!(topic = %self.config.topic.name, partition = self.partition, %error, "loading a coordinator partition failed, trying again in {pause_ms} ms");
+                    }
                     tokio::time::sleep(Duration::from_millis(pause_ms)).await;
                     pause_ms = (pause_ms * 2).min(LOAD_RETRY_MS.1);
                 }

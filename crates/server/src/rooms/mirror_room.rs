@@ -54,8 +54,8 @@ pub(crate) fn mirror(
         replicas.clone(),
         settings,
         plane.clone(),
+        |events| plane.bind(events),
     );
-    plane.bind(service.events());
     Some(MirrorRoom { service, plane })
 }
 
