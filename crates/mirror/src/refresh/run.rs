@@ -127,6 +127,11 @@ impl Refresher {
         self.discover(mirror, source, &config, &image).await?;
         self.sync_configs(mirror, source, &config, &plan.healthy, &mut status)
             .await?;
+        report_configs(
+            mirror,
+            &running.status.lock().config_errors,
+            &status.config_errors,
+        );
         *running.status.lock() = status;
         Ok(())
     }
@@ -482,6 +487,19 @@ impl Refresher {
             }
         }
         Ok(())
+    }
+}
+
+/// Says once per change which topic configs stay behind and why.
+fn report_configs(
+    mirror: &Str,
+    before: &BTreeMap<Str, Vec<String>>,
+    now: &BTreeMap<Str, Vec<String>>,
+) {
+    for (topic, reasons) in now {
+        if before.get(topic) != Some(reasons) {
+            warn!(%mirror, %topic, skipped = ?reasons, "some topic configs of the source are not set here");
+        }
     }
 }
 
