@@ -22,7 +22,6 @@ missing() { # the things that are missing, one a line
   command -v mvn >/dev/null || echo maven
   command -v cc >/dev/null || echo cc
   command -v make >/dev/null || echo make
-  command -v valgrind >/dev/null || echo valgrind
 }
 
 packages() { # package manager, thing: names of its packages
@@ -59,7 +58,6 @@ for thing in $(missing); do
   case $thing in
     cc|make) echo "the tests need a C compiler and make: install gcc and make, or run this as root" >&2; exit 1 ;;
     jdk|maven) echo "the black-box tests need a JDK of version 17 or newer and Maven: install them, or run this as root" >&2; black_box_reason="no $thing" ;;
-    valgrind) ;; # its one case says so itself
   esac
 done
 
