@@ -4,7 +4,7 @@
 # --once prints the table once the lag is 0 and exits. --source mirrors from your own Kafka instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-command -v cargo >/dev/null || { echo "quickstart needs Rust: install it from https://rustup.rs and run this again" >&2; exit 1; }
+command -v cargo >/dev/null || { echo "quickstart needs Rust: install it with rustup and run this again" >&2; exit 1; }
 # Without a C compiler nothing links; the message of the linker does not say what to install.
 command -v cc >/dev/null || { echo "quickstart needs a C compiler (package gcc or clang)" >&2; exit 1; }
 cargo build --release -p tarn-cli

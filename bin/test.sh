@@ -53,7 +53,7 @@ install_missing() {
   esac
 }
 
-command -v cargo >/dev/null || { echo "the tests need Rust: install it from https://rustup.rs and run this again" >&2; exit 1; }
+command -v cargo >/dev/null || { echo "the tests need Rust: install it with rustup and run this again" >&2; exit 1; }
 if [ -n "$(missing)" ]; then install_missing || true; fi
 for thing in $(missing); do
   case $thing in

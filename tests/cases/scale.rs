@@ -20,6 +20,22 @@ fn a_thousand_partitions_mirror_beside_a_live_producer() {
     for topic in &topics {
         source.cluster().create_topic(topic, PARTITIONS, json!({}));
     }
+    // The controller acknowledges topics before the broker knows them.
+    wait::until(
+        Duration::from_secs(60),
+        "the source knows all topics",
+        || {
+            let listed = source.cluster().call("list_topics", json!({}))["topics"].clone();
+            let known = listed.as_array().into_iter().flatten();
+            match known
+                .filter(|t| topics.iter().any(|topic| **t == topic.as_str()))
+                .count()
+            {
+                TOPICS => Ok(()),
+                known => Err(format!("{known} of {TOPICS}")),
+            }
+        },
+    );
     source.cluster().call("load_start", json!({"name": stem, "topics": topics, "partitions": PARTITIONS, "rate": 2000, "size": 100}));
     let tarn = Tarn::start();
     tarn.create_mirror("m", &source.bootstrap(), &[]);

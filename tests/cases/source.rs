@@ -44,6 +44,8 @@ fn the_log_start_follows_the_source_exactly() {
         tarn.cluster().consume(&topic, 0, false),
         source.cluster().consume(&topic, 0, false)
     );
+    // It is written down within a second.
+    std::thread::sleep(Duration::from_secs(1));
     tarn.kill();
     tarn.restart();
     assert_eq!(

@@ -21,7 +21,7 @@ pub struct DescribedPartition {
     pub partition: i32,
     /// Source high watermark of the last answer; −1 in STOPPED.
     pub source_offset: i64,
-    /// Local high watermark; −1 until the source has answered once.
+    /// Local high watermark.
     pub destination_offset: i64,
     /// max(0, source − destination).
     pub lag: i64,
@@ -225,9 +225,6 @@ impl View<'_> {
             return;
         };
         shown.durable_offset = found.log().recovery_point();
-        if shown.state == MirrorState::Stopped {
-            shown.destination_offset = found.high_watermark();
-        }
         let behind = found
             .log()
             .latest_epoch()
@@ -235,23 +232,18 @@ impl View<'_> {
         if shown.state == MirrorState::Mirroring && behind {
             shown.state = MirrorState::EpochFencing;
         }
-        if shown.state != MirrorState::Stopped {
-            shown.destination_offset = found.high_watermark();
-        }
+        shown.destination_offset = found.high_watermark();
     }
 
-    /// What the source said last. Nothing is shown for STOPPED, and no offset before the first answer.
+    /// What the source said last. Nothing is shown for STOPPED, and neither offset nor lag before the first answer.
     fn source(&self, shown: &mut DescribedPartition, progress: &FetchProgress) {
         if shown.state == MirrorState::Stopped {
             return;
         }
-        match progress.source_high_watermark {
-            Some(source) => {
-                shown.source_offset = source;
-                shown.lag = (source - shown.destination_offset).max(0);
-                shown.lag_ms = progress.lag_ms.unwrap_or(-1);
-            }
-            None => shown.destination_offset = -1,
+        if let Some(source) = progress.source_high_watermark {
+            shown.source_offset = source;
+            shown.lag = (source - shown.destination_offset).max(0);
+            shown.lag_ms = progress.lag_ms.unwrap_or(-1);
         }
         let since = match (&self.reachability, progress.last_fetch_ms) {
             (_, Some(last)) => Some(last),

@@ -182,6 +182,14 @@ pub enum MirrorError {
         /// On record.
         known: i32,
     },
+    /// The writer acts under a wish that is not the newest.
+    #[error("the wish of metadata offset {given} is older than {known}")]
+    FencedWish {
+        /// Of the writer.
+        given: i64,
+        /// On record.
+        known: i64,
+    },
     /// Compare-and-set lost.
     #[error("state epoch {given} expected, {known} on record")]
     FencedStateEpoch {
@@ -276,7 +284,7 @@ impl MirrorError {
             E::FeatureOff => ErrorCode::UNSUPPORTED_VERSION.0,
             E::CoordinatorLoading => ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0,
             E::NotCoordinator => ErrorCode::NOT_COORDINATOR.0,
-            E::FencedLeaderEpoch { .. } => ErrorCode::FENCED_LEADER_EPOCH.0,
+            E::FencedLeaderEpoch { .. } | E::FencedWish { .. } => ErrorCode::FENCED_LEADER_EPOCH.0,
             E::FencedStateEpoch { .. } => ErrorCode::FENCED_STATE_EPOCH.0,
             E::Other { code, .. } => code.0,
             // The text carries the reason; a number of its own would be unknown to every client.

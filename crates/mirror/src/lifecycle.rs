@@ -11,7 +11,7 @@ mod keeper;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tarn_coordinator::Clock;
@@ -76,6 +76,8 @@ pub struct LifeCycle {
     cells: Mutex<Cells>,
     wake: Notify,
     generations: AtomicU64,
+    /// Keys of mirrors or topics that are gone may be in the store.
+    sweep: AtomicBool,
     preparations: Mutex<HashMap<Str, Arc<Semaphore>>>,
     stops: Arc<Semaphore>,
     /// One permit: topics are marked as stopped by one task at a time.
@@ -97,6 +99,7 @@ impl LifeCycle {
             cells: Mutex::default(),
             wake: Notify::new(),
             generations: AtomicU64::new(1),
+            sweep: AtomicBool::new(false),
             preparations: Mutex::default(),
             stops: Arc::new(Semaphore::new(STOPS_MAX)),
             marking: Arc::new(Semaphore::new(1)),
@@ -197,6 +200,12 @@ impl LifeCycle {
         if !gone.is_empty() {
             self.tasks.spawn(self.clone().let_go(gone));
         }
+        self.wake.notify_one();
+    }
+
+    /// A mirror or a topic is gone: its states are cleared at the next pass, not only at the next regular sweep.
+    pub fn sweep_soon(&self) {
+        self.sweep.store(true, Ordering::Relaxed);
         self.wake.notify_one();
     }
 

@@ -140,6 +140,10 @@ impl MirrorService {
             {
                 self.forget_deleted(&before, &image, &change.name).await;
             }
+            let mirrors_gone = delta.mirrors().any(|m| image.mirror(m).is_none());
+            if mirrors_gone || delta.topics.values().any(|c| c.change == Change::Deleted) {
+                self.life.sweep_soon();
+            }
             before = image;
         }
     }

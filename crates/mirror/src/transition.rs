@@ -357,12 +357,9 @@ fn retry(
     if desired != Desired::Mirroring {
         return reconcile(actual, desired, now_ms, policy);
     }
-    // What an operator wants tried again may be another topic by now: preparation looks whether it still is the same one.
-    let back = if reset || actual.needs_preparation() {
-        Preparing
-    } else {
-        Mirroring
-    };
+    // What only an operator can end (another topic, another cluster) is looked at again before anything is copied.
+    let prepare = actual.needs_preparation() || actual.retry_attempt == NOT_RETRYABLE;
+    let back = if prepare { Preparing } else { Mirroring };
     let mut record = actual.to(back, now_ms);
     if reset {
         record = record.cleared();

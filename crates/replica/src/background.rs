@@ -10,6 +10,9 @@ use tracing::{debug, error, info, warn};
 use crate::error::ReplicaError;
 use crate::manager::{ReplicaManager, now_ms};
 
+/// How long log starts that move are gathered before the checkpoint is written.
+const LOG_START_GATHER_MS: u64 = 100;
+
 /// A log directory as DescribeLogDirs shows it.
 #[derive(Clone, Debug)]
 pub struct LogDirDescription {
@@ -31,6 +34,7 @@ impl ReplicaManager {
             self.clone()
                 .every(self.config.checkpoint_ms, ReplicaManager::checkpoint),
         );
+        self.tasks.spawn(self.clone().keep_log_starts());
         let manager = self.clone();
         self.tasks.spawn(async move {
             let mut known = Vec::new();
@@ -43,6 +47,24 @@ impl ReplicaManager {
                 manager.look_for_offline_dirs(&mut known);
             }
         });
+    }
+
+    /// Writes the checkpoints soon after a log start moved by order, once for all that move together.
+    async fn keep_log_starts(self: Arc<Self>) {
+        while self
+            .cancel
+            .run_until_cancelled(self.shared.log_start.notified())
+            .await
+            .is_some()
+        {
+            tokio::time::sleep(Duration::from_millis(LOG_START_GATHER_MS)).await;
+            let manager = self.clone();
+            if let Err(error) =
+                tokio::task::spawn_blocking(move || manager.write_checkpoints()).await
+            {
+                error!(%error, "background work stopped");
+            }
+        }
     }
 
     async fn every(self: Arc<Self>, interval_ms: u64, work: fn(&ReplicaManager)) {
@@ -108,6 +130,10 @@ impl ReplicaManager {
                 warn!(?partition, error = %partition.failed(error), "flush failed");
             }
         }
+        self.write_checkpoints();
+    }
+
+    fn write_checkpoints(&self) {
         for dir in self
             .dirs
             .iter()

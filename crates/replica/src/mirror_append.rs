@@ -62,6 +62,7 @@ impl Partition {
             return Ok(self.log().log_start_offset());
         }
         let start = self.as_mirror(|| self.log().advance_log_start(offset))?;
+        self.shared().note_log_start();
         self.watchers().signal();
         Ok(start)
     }

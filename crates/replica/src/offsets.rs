@@ -163,7 +163,7 @@ impl Partition {
         let start = log
             .advance_log_start(target)
             .map_err(|error| self.failed(error))?;
-        self.shared().note_activity();
+        self.shared().note_log_start();
         self.watchers().signal();
         Ok(start)
     }

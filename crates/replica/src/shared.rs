@@ -17,6 +17,8 @@ pub(crate) struct Shared {
     active: AtomicBool,
     /// A log directory went offline; the manager looks which.
     pub(crate) offline: Notify,
+    /// A log start moved on somebody's order.
+    pub(crate) log_start: Notify,
 }
 
 impl Shared {
@@ -27,6 +29,7 @@ impl Shared {
             syncer,
             active: AtomicBool::new(false),
             offline: Notify::new(),
+            log_start: Notify::new(),
         })
     }
 
@@ -63,6 +66,12 @@ impl Shared {
         if !self.active.load(Ordering::Relaxed) {
             self.active.store(true, Ordering::Release);
         }
+    }
+
+    /// A log start moved by order: unlike what retention does by itself, nobody moves it again after a crash.
+    pub(crate) fn note_log_start(&self) {
+        self.note_activity();
+        self.log_start.notify_one();
     }
 
     pub(crate) fn take_activity(&self) -> bool {

@@ -201,7 +201,14 @@ impl Cell {
             self.cancel_job();
         }
         if next.persist {
-            let complete = next.record.state != MirrorState::Stopping;
+            // Two ways end the time in which the log itself is known to be a prefix of the source's: a stop, and a preparation after it. What
+            // the log says then is kept as the sync point.
+            let proven = self.now.state == MirrorState::Failed && !self.now.needs_preparation();
+            let complete = match next.record.state {
+                MirrorState::Stopping => false,
+                MirrorState::Preparing => !proven,
+                _ => true,
+            };
             self.write = Some(PendingWrite {
                 record: next.record,
                 action: next.action,
@@ -282,6 +289,7 @@ impl Cell {
     pub(crate) fn write_of(&self, record: PartitionRecord, state_epoch: i32) -> Write {
         Write {
             key: self.key(),
+            change_offset: Some(self.change_offset),
             leader_epoch: Some(self.leader_epoch),
             expected_state_epoch: Some(state_epoch),
             update: Update::Replace(record),
@@ -304,11 +312,13 @@ impl Cell {
         match result {
             Ok(found) => {
                 self.store_failures = 0;
-                let entry = found.unwrap_or(Entry {
-                    leader_epoch: -1,
-                    ..Entry::default()
-                });
+                let entry = found.unwrap_or_default();
                 self.now = entry.record.clone();
+                // A wish was uttered that no leader has acted under yet: for a FAILED partition that means "now, and from zero".
+                let renewed = entry.change_offset < self.change_offset;
+                if renewed && self.now.state == MirrorState::Failed {
+                    self.queued.get_or_insert(Event::OperatorReset);
+                }
                 self.facts = Some(entry);
                 self.settle(Action::Nothing, at);
             }

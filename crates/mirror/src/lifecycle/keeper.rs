@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tarn_replica::MirrorGuard;
@@ -54,7 +55,8 @@ impl LifeCycle {
             let pass = self.look();
             self.send(pass);
             passes = passes.wrapping_add(1);
-            if passes % SWEEP_PASSES == 0 {
+            let asked = self.sweep.swap(false, Ordering::Relaxed);
+            if asked || passes.is_multiple_of(SWEEP_PASSES) {
                 self.tools.store.sweep(&self.tools.metadata).await;
             }
             tokio::select! {

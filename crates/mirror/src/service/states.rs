@@ -166,6 +166,7 @@ pub(super) async fn write(
                     topic_id: id,
                     partition: p.partition_index,
                 },
+                change_offset: None,
                 leader_epoch: (p.leader_epoch >= 0).then_some(p.leader_epoch),
                 expected_state_epoch: (p.state_epoch >= 0).then_some(p.state_epoch),
                 update: update(p, dialect, !topic.topic_id.is_zero(), now_ms),

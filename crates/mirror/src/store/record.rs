@@ -67,6 +67,7 @@ pub fn encode_value(entry: &Entry) -> Result<Bytes, WireError> {
         last_mirror_offset: record.last_mirror_offset.unwrap_or(NONE),
         truncate_to: record.truncate_to.unwrap_or(NONE),
         changed_at_ms: record.changed_at_ms,
+        change_offset: entry.change_offset,
         ..Default::default()
     };
     framed(VALUE_VERSION, VALUE_VERSION, &message)
@@ -140,6 +141,7 @@ fn decode_value(value: &Bytes) -> Result<Entry, WireError> {
             error: v.error_message.map(String::from),
             changed_at_ms: v.changed_at_ms,
         },
+        change_offset: v.change_offset,
         leader_epoch: v.leader_epoch,
         state_epoch: v.state_epoch,
     })
@@ -214,6 +216,7 @@ mod tests {
                 error: Some("why".into()),
                 changed_at_ms: 77,
             },
+            change_offset: 12,
             leader_epoch: 9,
             state_epoch: 4,
         };

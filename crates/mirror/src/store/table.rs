@@ -21,14 +21,29 @@ pub struct StateKey {
 }
 
 /// What is stored under a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The facts.
     pub record: PartitionRecord,
+    /// Metadata offset of the wish the last writer acted under; −1 = unknown. Orders writers before leader epochs do: a topic that was deleted
+    /// and made anew begins again at leader epoch 0, but under a later wish.
+    pub change_offset: i64,
     /// Leader epoch of the last writer; −1 = unknown (a foreign or old record).
     pub leader_epoch: i32,
     /// Counts accepted writes; 0 = never written by us.
     pub state_epoch: i32,
+}
+
+impl Default for Entry {
+    /// What an absent key stands for.
+    fn default() -> Self {
+        Entry {
+            record: PartitionRecord::default(),
+            change_offset: -1,
+            leader_epoch: -1,
+            state_epoch: 0,
+        }
+    }
 }
 
 /// The new content of a key.
@@ -50,6 +65,8 @@ pub enum Update {
 pub struct Write {
     /// Which partition.
     pub key: StateKey,
+    /// Metadata offset of the wish the writer acts under; `None` = a caller that cannot say.
+    pub change_offset: Option<i64>,
     /// Leader epoch of the writer; `None` = a foreign caller that cannot say.
     pub leader_epoch: Option<i32>,
     /// State epoch the writer has seen; `None` = no compare-and-set.
@@ -91,22 +108,12 @@ impl StateTable {
         write: &Write,
         pending: &BTreeMap<StateKey, Entry>,
     ) -> Result<Entry, MirrorError> {
-        let absent = Entry {
-            leader_epoch: -1,
-            ..Entry::default()
-        };
+        let absent = Entry::default();
         let current = pending
             .get(&write.key)
             .or_else(|| self.entries.get(&write.key))
             .unwrap_or(&absent);
-        if let Some(given) = write.leader_epoch
-            && given < current.leader_epoch
-        {
-            return Err(MirrorError::FencedLeaderEpoch {
-                given,
-                known: current.leader_epoch,
-            });
-        }
+        check_writer(write, current)?;
         if let Some(given) = write.expected_state_epoch
             && given != current.state_epoch
         {
@@ -145,6 +152,7 @@ impl StateTable {
         }
         Ok(Entry {
             record,
+            change_offset: write.change_offset.unwrap_or(current.change_offset),
             leader_epoch: write.leader_epoch.unwrap_or(current.leader_epoch),
             state_epoch: current.state_epoch.saturating_add(1),
         })
@@ -166,10 +174,7 @@ impl StateTable {
     pub fn replay_last_mirror_epoch(&mut self, key: StateKey, epoch: Option<i32>) {
         match epoch {
             Some(_) => {
-                let entry = self.entries.entry(key).or_insert_with(|| Entry {
-                    leader_epoch: -1,
-                    ..Entry::default()
-                });
+                let entry = self.entries.entry(key).or_insert_with(|| Entry::default());
                 entry.record.last_mirror_epoch = epoch;
             }
             None => {
@@ -179,6 +184,25 @@ impl StateTable {
             }
         }
     }
+}
+
+/// Fences writers of the past: first by the wish they act under, then by their leader epoch.
+fn check_writer(write: &Write, current: &Entry) -> Result<(), MirrorError> {
+    let wish = write.change_offset.unwrap_or(current.change_offset);
+    if wish < current.change_offset {
+        return Err(MirrorError::FencedWish {
+            given: wish,
+            known: current.change_offset,
+        });
+    }
+    let given = write.leader_epoch.unwrap_or(current.leader_epoch);
+    if wish == current.change_offset && given < current.leader_epoch {
+        return Err(MirrorError::FencedLeaderEpoch {
+            given,
+            known: current.leader_epoch,
+        });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -196,6 +220,7 @@ mod tests {
     fn write(state: MirrorState, leader_epoch: i32, expected: i32) -> Write {
         Write {
             key: key(0),
+            change_offset: Some(7),
             leader_epoch: Some(leader_epoch),
             expected_state_epoch: Some(expected),
             update: Update::Replace(PartitionRecord {
@@ -241,6 +266,25 @@ mod tests {
     }
 
     #[test]
+    fn a_topic_made_anew_writes_with_a_low_epoch_under_its_later_wish() {
+        let table = table_with(MirrorState::Stopped, 15);
+        let none = BTreeMap::new();
+        let anew = Write {
+            change_offset: Some(8),
+            ..write(MirrorState::Preparing, 0, 1)
+        };
+        assert_eq!(table.decide(&anew, &none).unwrap().leader_epoch, 0);
+        let past = Write {
+            change_offset: Some(6),
+            ..write(MirrorState::Preparing, 99, 1)
+        };
+        assert_eq!(
+            table.decide(&past, &none),
+            Err(MirrorError::FencedWish { given: 6, known: 7 })
+        );
+    }
+
+    #[test]
     fn two_writes_of_one_batch_see_each_other() {
         let table = table_with(MirrorState::Mirroring, 5);
         let first = table
@@ -264,6 +308,7 @@ mod tests {
         let table = table_with(MirrorState::Stopped, 5);
         let foreign = |state, epoch| Write {
             key: key(0),
+            change_offset: None,
             leader_epoch: None,
             expected_state_epoch: None,
             update: Update::Parts {

@@ -1,0 +1,9 @@
+//! The control plane over a real controller, real logs and a real coordinator in a temporary directory. Only the source cluster and the way
+//! to it are scripted.
+
+mod failover;
+mod forms;
+mod membership;
+mod refresh;
+mod scripted;
+mod world;

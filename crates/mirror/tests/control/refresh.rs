@@ -1,0 +1,214 @@
+//! What the source does, and what follows here.
+
+use tarn_mirror::seam::PrepareOutcome;
+use tarn_wire::messages as m;
+use tarn_wire::{Str, Uuid};
+
+use crate::scripted::Scripted;
+use crate::world::{MIRROR, World};
+
+async fn mirrored(dir: &std::path::Path) -> (World, Uuid) {
+    let world = World::with_mirror(dir, Scripted::new()).await;
+    let id = world.plane.topic("t", 1);
+    world.add(&["t"]).await;
+    world.until("t", "MIRRORING").await;
+    (world, id)
+}
+
+async fn alter(world: &World, key: &str, value: &str) -> (i16, Option<String>) {
+    let config = m::incremental_alter_configs_request::AlterableConfig {
+        name: Str::from(key),
+        value: Some(Str::from(value)),
+        ..Default::default()
+    };
+    let resource = m::incremental_alter_configs_request::AlterConfigsResource {
+        resource_type: 64,
+        resource_name: Str::from(MIRROR),
+        configs: vec![config],
+        ..Default::default()
+    };
+    let request = m::IncrementalAlterConfigsRequest {
+        resources: vec![resource],
+        ..Default::default()
+    };
+    let answer = world.controller.incremental_alter_configs(request).await;
+    let first = answer.responses.into_iter().next().unwrap();
+    (first.error_code, first.error_message.map(|e| e.to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_topic_grows_with_the_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, id) = mirrored(dir.path()).await;
+    world.plane.put("t", Some(id), 3, 0);
+    world
+        .eventually("three partitions are fetched", |w| {
+            w.plane.is_fetching("t", 2)
+        })
+        .await;
+    assert_eq!(world.image().topic("t").unwrap().partition_count(), 3);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_source_topic_fails_and_keeps_its_data_and_can_be_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, _) = mirrored(dir.path()).await;
+    world.plane.0.lock().topics.clear();
+    world.until("t", "FAILED").await;
+    let shown = world.partition_of("t", 0).await.unwrap();
+    assert_eq!(
+        shown.error_message.as_deref(),
+        Some("The source topic is deleted.")
+    );
+    assert_eq!(shown.retry_attempt, -1);
+    world.plane.0.lock().prepare = Some(PrepareOutcome::Retry {
+        reason: "unknown topic".into(),
+    });
+    assert_eq!(world.resume("t").await, 0);
+    world.until("t", "PREPARING").await;
+    world.until("t", "FAILED").await;
+    world.remove(&["t"]).await;
+    world.until("t", "STOPPED").await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(
+        world.state("t").await,
+        "STOPPED",
+        "no refresh touches a stopped topic"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_policy_stop_fails_over_a_deleted_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, _) = mirrored(dir.path()).await;
+    assert_eq!(
+        alter(&world, "mirror.source.topic.deletion.policy", "stop").await,
+        (0, None)
+    );
+    world.plane.0.lock().topics.clear();
+    world.until("t", "STOPPED").await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recreated_source_topic_fails_with_both_ids() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, old) = mirrored(dir.path()).await;
+    let new = world.plane.topic("t", 1);
+    world.until("t", "FAILED").await;
+    let text = world
+        .partition_of("t", 0)
+        .await
+        .unwrap()
+        .error_message
+        .unwrap()
+        .to_string();
+    assert!(
+        text.contains(&old.to_string()) && text.contains(&new.to_string()),
+        "{text}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_behind_the_address_fails_the_mirror() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, _) = mirrored(dir.path()).await;
+    world.plane.0.lock().cluster_id = Some(Str::from("impostor"));
+    world.until("t", "FAILED").await;
+    let text = world
+        .partition_of("t", 0)
+        .await
+        .unwrap()
+        .error_message
+        .unwrap()
+        .to_string();
+    assert!(text.contains("impostor"), "{text}");
+    let (code, text) = alter(&world, "mirror.source.cluster.id", "impostor").await;
+    assert!(code == 40 && text.unwrap().contains("cannot be changed"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn configs_follow_the_source_and_vanish_with_it_but_foreign_ones_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, _) = mirrored(dir.path()).await;
+    let set = |pairs: &[(&str, &str)]| {
+        let pairs = pairs
+            .iter()
+            .map(|(k, v)| (Str::from(*k), Str::from(*v)))
+            .collect();
+        world.plane.0.lock().configs.insert(Str::from("t"), pairs);
+    };
+    let value = |w: &World, key: &str| {
+        w.image()
+            .topic_configs("t")
+            .and_then(|c| c.get(key).map(|v| v.to_string()))
+    };
+    set(&[
+        ("retention.ms", "1000"),
+        ("retention.bytes", "not a number"),
+        ("segment.ms", "5000"),
+    ]);
+    world
+        .eventually("set", |w| value(w, "segment.ms").as_deref() == Some("5000"))
+        .await;
+    assert_eq!(value(&world, "retention.ms").as_deref(), Some("1000"));
+    assert_eq!(
+        value(&world, "retention.bytes"),
+        None,
+        "a bad value spoils only itself"
+    );
+    set(&[("retention.ms", "2000")]);
+    world
+        .eventually("changed", |w| {
+            value(w, "retention.ms").as_deref() == Some("2000")
+        })
+        .await;
+    world
+        .eventually("taken back", |w| value(w, "segment.ms").is_none())
+        .await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn epochs_stay_above_the_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, id) = mirrored(dir.path()).await;
+    world.plane.put("t", Some(id), 1, 27);
+    let epoch = |w: &World| w.image().partition("t", 0).unwrap().leader_epoch;
+    world
+        .eventually("raised with a lead", |w| epoch(w) >= 37)
+        .await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn patterns_bring_in_new_topics_and_a_changed_address_reconnects() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, _) = mirrored(dir.path()).await;
+    assert_eq!(
+        alter(&world, "topics.include", "orders-.*").await,
+        (0, None)
+    );
+    world.plane.topic("orders-eu", 1);
+    world.plane.topic("__orders", 1);
+    world.until("orders-eu", "MIRRORING").await;
+    assert!(world.image().membership("__orders").is_none());
+    let before = world.plane.0.lock().configured.len();
+    assert_eq!(
+        alter(&world, "bootstrap.servers", "elsewhere:9092").await,
+        (0, None)
+    );
+    world
+        .eventually("reconnected", |w| {
+            w.plane.0.lock().configured.len() > before
+        })
+        .await;
+    world
+        .eventually("still fetching", |w| w.plane.is_fetching("t", 0))
+        .await;
+    world.stop().await;
+}
