@@ -74,12 +74,7 @@ impl Refresher {
         let config = MirrorConfig::of(&image, mirror, &self.tools.settings);
         self.check_cluster(mirror, &config, cluster.cluster_id.as_deref())
             .await?;
-        let mut names: Vec<Str> = image
-            .members_of(mirror)
-            .filter(|(_, m)| m.desired == DesiredState::Mirroring)
-            .map(|(topic, _)| topic.clone())
-            .collect();
-        names.sort();
+        let names = active_members(&image, mirror);
         let mut answers = Vec::with_capacity(names.len());
         for chunk in names.chunks(NAMES_PER_REQUEST_MAX) {
             answers.extend(
@@ -127,6 +122,11 @@ impl Refresher {
         self.discover(mirror, source, &config, &image).await?;
         self.sync_configs(mirror, source, &config, &plan.healthy, &mut status)
             .await?;
+        report_configs(
+            mirror,
+            &running.status.lock().config_errors,
+            &status.config_errors,
+        );
         *running.status.lock() = status;
         Ok(())
     }
@@ -482,6 +482,28 @@ impl Refresher {
             }
         }
         Ok(())
+    }
+}
+
+/// Topics of a mirror that are wished to be mirrored, wanted ones included.
+fn active_members(image: &Image, mirror: &str) -> Vec<Str> {
+    image
+        .members_of(mirror)
+        .filter(|(_, m)| m.desired == DesiredState::Mirroring)
+        .map(|(topic, _)| topic.clone())
+        .collect()
+}
+
+/// Says once per change which topic configs stay behind and why.
+fn report_configs(
+    mirror: &Str,
+    before: &BTreeMap<Str, Vec<String>>,
+    now: &BTreeMap<Str, Vec<String>>,
+) {
+    for (topic, reasons) in now {
+        if before.get(topic) != Some(reasons) {
+            warn!(%mirror, %topic, skipped = ?reasons, "some topic configs of the source are not set here");
+        }
     }
 }
 
