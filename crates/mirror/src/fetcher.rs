@@ -98,14 +98,14 @@ impl DataPlane for FetchPlane {
         Arc::new(SourceClient::new(&settings))
     }
 
-    fn forget_mirror(&self, mirror: Str) -> BoxFuture<'_, ()> {
+    fn forget_mirror(&self, mirror: Str) -> BoxFuture<'static, ()> {
+        let Some(mirror) = self.mirrors.lock().remove(&mirror) else {
+            return Box::pin(std::future::ready(()));
+        };
+        mirror.close_all();
+        mirror.cancel.cancel();
+        mirror.tasks.close();
         Box::pin(async move {
-            let Some(mirror) = self.mirrors.lock().remove(&mirror) else {
-                return;
-            };
-            mirror.close_all();
-            mirror.cancel.cancel();
-            mirror.tasks.close();
             let _ = tokio::time::timeout(END_WAIT_MAX, mirror.tasks.wait()).await;
         })
     }

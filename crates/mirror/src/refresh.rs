@@ -133,9 +133,9 @@ impl Refresher {
         }
         drop(mirrors);
         for name in gone {
-            let data = self.tools.data.clone();
-            self.tasks
-                .spawn(async move { data.forget_mirror(name).await });
+            // Called here, not in the task: a mirror of this name that follows at once must find it gone.
+            let ended = self.tools.data.forget_mirror(name);
+            self.tasks.spawn(ended);
         }
     }
 

@@ -361,8 +361,9 @@ pub trait DataPlane: Send + Sync + 'static {
     fn configure(&self, settings: SourceSettings) -> Arc<dyn Source>;
     /// A source for one question (preflight); closed when dropped, not part of any mirror.
     fn probe(&self, settings: SourceSettings) -> Arc<dyn Source>;
-    /// Ends everything of a mirror: tasks, connections, progress. Returns when no append is in flight.
-    fn forget_mirror(&self, mirror: Str) -> BoxFuture<'_, ()>;
+    /// Ends everything of a mirror: tasks, connections, progress. The mirror is gone, and no append in flight, when the call returns (so that
+    /// a new one of the name can follow at once); the future resolves when its tasks have ended.
+    fn forget_mirror(&self, mirror: Str) -> BoxFuture<'static, ()>;
     /// Fetches this partition from now on, starting at its local log end. The same assignment again is a cheap no-op that only makes sure a
     /// task really serves it (called on every reconcile pass). An unknown source leader is not an error: wait for metadata.
     fn add_partition(&self, assignment: FetchAssignment);

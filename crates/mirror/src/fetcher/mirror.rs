@@ -131,15 +131,13 @@ impl MirrorPlane {
         );
         let mut wanted = self.wanted.lock();
         if let Some(entry) = wanted.get(&key) {
-            if entry.assignment.leader_epoch > assignment.leader_epoch {
+            let current = self.is_current(entry);
+            if current && entry.assignment.leader_epoch > assignment.leader_epoch {
                 return;
             }
-            if entry.assignment == assignment {
-                if let Some(slot) = &entry.slot {
-                    if slot.with(|s| std::mem::take(&mut s.parked)) {
-                        self.wake();
-                    }
-                } else {
+            if current && entry.assignment == assignment {
+                let unparked = |slot: &Arc<Slot>| slot.with(|s| std::mem::take(&mut s.parked));
+                if entry.slot.as_ref().is_none_or(unparked) {
                     self.wake();
                 }
                 return;
@@ -152,6 +150,18 @@ impl MirrorPlane {
         wanted.insert(key, Wanted { assignment, slot });
         drop(wanted);
         self.wake();
+    }
+
+    /// Whether the slot is over the partition that is open here now: a topic can be deleted and made again with the same id.
+    fn is_current(&self, entry: &Wanted) -> bool {
+        let partition = &entry.assignment.partition;
+        let open = self
+            .replicas
+            .partition_by_id(&partition.topic_id, partition.partition);
+        match (&entry.slot, open) {
+            (Some(slot), Ok(open)) => Arc::ptr_eq(&slot.local, &open),
+            _ => true,
+        }
     }
 
     /// The slot of an assignment, `None` while this broker does not have the partition open.

@@ -74,12 +74,7 @@ impl Refresher {
         let config = MirrorConfig::of(&image, mirror, &self.tools.settings);
         self.check_cluster(mirror, &config, cluster.cluster_id.as_deref())
             .await?;
-        let mut names: Vec<Str> = image
-            .members_of(mirror)
-            .filter(|(_, m)| m.desired == DesiredState::Mirroring)
-            .map(|(topic, _)| topic.clone())
-            .collect();
-        names.sort();
+        let names = active_members(&image, mirror);
         let mut answers = Vec::with_capacity(names.len());
         for chunk in names.chunks(NAMES_PER_REQUEST_MAX) {
             answers.extend(
@@ -488,6 +483,15 @@ impl Refresher {
         }
         Ok(())
     }
+}
+
+/// Topics of a mirror that are wished to be mirrored, wanted ones included.
+fn active_members(image: &Image, mirror: &str) -> Vec<Str> {
+    image
+        .members_of(mirror)
+        .filter(|(_, m)| m.desired == DesiredState::Mirroring)
+        .map(|(topic, _)| topic.clone())
+        .collect()
 }
 
 /// Says once per change which topic configs stay behind and why.

@@ -151,7 +151,7 @@ impl DataPlane for Scripted {
         Arc::new(self.clone())
     }
 
-    fn forget_mirror(&self, mirror: Str) -> BoxFuture<'_, ()> {
+    fn forget_mirror(&self, mirror: Str) -> BoxFuture<'static, ()> {
         self.0.lock().forgotten.push(mirror);
         now(())
     }
