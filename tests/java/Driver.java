@@ -48,6 +48,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -174,6 +175,24 @@ public final class Driver {
             a.put("topicId", result.topicId(topic.name()).get().toString());
         } catch (ExecutionException oldBroker) {
             a.put("topicId", org.apache.kafka.common.Uuid.ZERO_UUID.toString());
+        }
+        // The controller acknowledges a topic before the broker serves it, and an idempotent producer that begins in between may get its
+        // second batch in first: the first one is out of order for ever then. Each partition must have answered once.
+        Map<TopicPartition, OffsetSpec> ends = new HashMap<>();
+        for (int p = 0; p < topic.numPartitions(); p++) {
+            ends.put(new TopicPartition(topic.name(), p), OffsetSpec.latest());
+        }
+        long giveUp = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (true) {
+            try {
+                admin(c).listOffsets(ends).all().get();
+                return;
+            } catch (ExecutionException e) {
+                if (!(e.getCause() instanceof RetriableException) || System.nanoTime() > giveUp) {
+                    throw e;
+                }
+                Thread.sleep(20);
+            }
         }
     }
 
