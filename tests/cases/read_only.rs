@@ -8,6 +8,7 @@ use tarn_tests::librdkafka;
 use tarn_tests::raw::{self, PLAIN, RawClient, Topic, Writer};
 use tarn_tests::segments;
 use tarn_tests::tarn::Tarn;
+use tarn_tests::tools;
 
 use crate::fixture::{SOON, assert_same_bytes, mirrored, sample_topic, unique};
 
@@ -220,5 +221,28 @@ fn standard_clients_get_a_clear_error_at_once() {
         "no endless retry: {:?}",
         started.elapsed()
     );
+    assert_same_bytes(source, &tarn, &topic, 0);
+}
+
+/// O36: producers of older Kafkas, whose tables of errors end earlier, fail at once with an error that they can name.
+#[test]
+fn producers_of_older_kafkas_get_an_error_they_know() {
+    let source = Kafka::shared();
+    let topic = sample_topic(source, "ro-old", 1, 3);
+    let tarn = mirrored(source, &[(&topic, 1)]);
+    for version in ["2.1.1", "2.8.2", "3.9.1"] {
+        let started = Instant::now();
+        let output = tools::console_producer(version, &tarn.bootstrap(), &topic, "intruder\n");
+        assert!(
+            output.stderr.contains("PolicyViolationException"),
+            "{version}: {}",
+            output.stderr
+        );
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{version} retries: {:?}",
+            started.elapsed()
+        );
+    }
     assert_same_bytes(source, &tarn, &topic, 0);
 }

@@ -1,6 +1,7 @@
 //! Owns running Kafka's own command-line classes, one JVM a call: slow, so only where the tool itself is the judge.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::jars::{self, KAFKA_CURRENT, Logging};
@@ -27,6 +28,27 @@ pub fn run_within(main_class: &str, arguments: &[&str], limit: Duration) -> Outp
     let mut command = jars::java(KAFKA_CURRENT, 256, &Logging::write(scratch.path(), "WARN"));
     command.arg(main_class).args(arguments);
     process::run(command, limit).unwrap_or_else(|e| panic!("{main_class}: {e:#}"))
+}
+
+/// The console producer of any Kafka since 2.1: sends each line of `input` to `topic`; its errors are on the standard error.
+///
+/// # Panics
+/// When Java cannot be started or the producer does not give up by itself.
+#[must_use]
+pub fn console_producer(version: &str, bootstrap: &str, topic: &str, input: &str) -> Output {
+    let scratch = Scratch::new("producer");
+    let lines = scratch.path().join("lines");
+    std::fs::write(&lines, input).expect("the lines to send");
+    let java = jars::java(version, 128, &Logging::write(scratch.path(), "ERROR"));
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "lines=$1; shift; exec \"$@\" < \"$lines\"", "sh"])
+        .arg(&lines)
+        .arg(java.get_program())
+        .args(java.get_args())
+        .arg("kafka.tools.ConsoleProducer")
+        .args(["--broker-list", bootstrap, "--topic", topic]);
+    process::run(command, TOOL_LIMIT).unwrap_or_else(|e| panic!("producer of {version}: {e:#}"))
 }
 
 /// `DumpLogSegments --deep-iteration` over every segment file of a partition folder; `extra` selects a decoder.
