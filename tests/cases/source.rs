@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tarn_tests::jars::KAFKA_CURRENT;
 use tarn_tests::kafka::Kafka;
 use tarn_tests::ports::free_port;
 use tarn_tests::segments;
@@ -181,6 +182,45 @@ fn every_bootstrap_entry_is_tried() {
     );
     tarn.add_topics("m", &topic);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
+}
+
+/// O13: a broker of the source dies while it is in use; what it led is fetched from the one that took over.
+#[test]
+fn a_source_broker_that_dies_is_replaced_by_the_others() {
+    const PARTITIONS: i32 = 6;
+    let first = Kafka::start_with(KAFKA_CURRENT, &[("broker.session.timeout.ms", "3000")]);
+    let mut second = first.join(2);
+    let topic = unique("two-brokers");
+    first.cluster().call(
+        "create_topic",
+        json!({"topic": topic, "partitions": PARTITIONS, "rf": 2}),
+    );
+    first
+        .cluster()
+        .produce_many(&topic, PARTITIONS, 12, 100, json!({}));
+    let tarn = Tarn::start();
+    tarn.create_mirror(
+        "m",
+        &format!("{},{}", second.bootstrap(), first.bootstrap()),
+        &[],
+    );
+    tarn.add_topics("m", &topic);
+    tarn.await_caught_up(&first.cluster(), &topic, PARTITIONS, SOON);
+    second.kill();
+    let died = Instant::now();
+    first
+        .cluster()
+        .produce_many(&topic, PARTITIONS, 12, 100, json!({}));
+    tarn.await_caught_up(&first.cluster(), &topic, PARTITIONS, SOON);
+    // Three seconds until the source itself notices, ten for us.
+    assert!(
+        died.elapsed() < Duration::from_secs(25),
+        "{:?}",
+        died.elapsed()
+    );
+    for partition in 0..PARTITIONS {
+        assert_same_bytes(&first, &tarn, &topic, partition);
+    }
 }
 
 /// O16: the way back is refused before anything becomes read-only.

@@ -76,7 +76,7 @@ impl Kafka {
             dir.join("server.properties"),
             with_settings(config, settings),
         )?;
-        let process = launch(version, dir, &logging, true, delete_at_end)?;
+        let process = launch(version, dir, &logging, Some(&random_id()), delete_at_end)?;
         let mut kafka = Self {
             version: version.into(),
             port,
@@ -86,6 +86,44 @@ impl Kafka {
         };
         kafka.await_ready();
         Ok(kafka)
+    }
+
+    /// Starts one more broker of the cluster whose controller this node is.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn join(&self, node_id: i32) -> Self {
+        let line = |file: &str, key: &str| {
+            let text =
+                fs::read_to_string(self.scratch.path().join(file)).expect("the first node's files");
+            let value = text.lines().find_map(|l| l.strip_prefix(key));
+            value
+                .unwrap_or_else(|| panic!("{file} has no {key}"))
+                .to_owned()
+        };
+        let scratch = Scratch::new("kafka-joined");
+        let (dir, port) = (scratch.path(), free_port());
+        let logging = Logging::write(dir, "WARN");
+        let config = format!(
+            "{}process.roles=broker\nnode.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\ncontroller.quorum.voters={}\n",
+            common_config(dir, port),
+            line("server.properties", "controller.quorum.voters="),
+        );
+        fs::write(dir.join("server.properties"), config).expect("server.properties");
+        let cluster_id = line("data/meta.properties", "cluster.id=");
+        let process =
+            launch(&self.version, dir, &logging, Some(&cluster_id), false).expect("kafka starts");
+        let mut kafka = Self {
+            version: self.version.clone(),
+            port,
+            process,
+            logging,
+            scratch,
+        };
+        kafka.await_ready();
+        kafka
     }
 
     fn await_ready(&mut self) {
@@ -168,7 +206,7 @@ impl Kafka {
             &self.version,
             self.scratch.path(),
             &self.logging,
-            false,
+            None,
             false,
         )
         .expect("kafka starts again");
@@ -184,7 +222,7 @@ fn launch(
     version: &str,
     dir: &Path,
     logging: &Logging,
-    first: bool,
+    first_as: Option<&str>,
     delete_at_end: bool,
 ) -> Result<Process> {
     // Measurements want the JVM at its best, tests want it started fast.
@@ -197,8 +235,8 @@ fn launch(
     let config = dir.join("server.properties");
     if has_kraft(version) {
         command.arg("kraft").arg(config);
-        if first {
-            command.arg(random_id());
+        if let Some(cluster_id) = first_as {
+            command.arg(cluster_id);
         }
     } else {
         command
@@ -206,7 +244,7 @@ fn launch(
             .arg(dir.join("zookeeper.properties"))
             .arg(config);
         command.arg(
-            if first {
+            if first_as.is_some() {
                 0
             } else {
                 ZOOKEEPER_SESSION_MS + 1_000
