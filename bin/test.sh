@@ -22,6 +22,7 @@ missing() { # the things that are missing, one a line
   command -v mvn >/dev/null || echo maven
   command -v cc >/dev/null || echo cc
   command -v make >/dev/null || echo make
+  command -v valgrind >/dev/null || echo valgrind
 }
 
 packages() { # package manager, thing: names of its packages
@@ -58,6 +59,7 @@ for thing in $(missing); do
   case $thing in
     cc|make) echo "the tests need a C compiler and make: install gcc and make, or run this as root" >&2; exit 1 ;;
     jdk|maven) echo "the black-box tests need a JDK of version 17 or newer and Maven: install them, or run this as root" >&2; black_box_reason="no $thing" ;;
+    valgrind) echo "the regression gates count instructions with valgrind: install it, or run this as root" >&2 ;;
   esac
 done
 
@@ -69,8 +71,17 @@ run() { # title, command…
   "$@" || failed+=("$title")
 }
 
+gates() { # instruction and allocation counts of the hot paths against the committed baseline
+  "${CARGO_TARGET_DIR:-target}/release/tarn-gates"
+  local code=$?
+  [ $code != 3 ] || { echo "instruction counts of the regression gates: no valgrind" >> "$not_run"; code=0; }
+  return $code
+}
+
 run "tests in the crates" cargo test --workspace --exclude tarn-tests --no-fail-fast -q -- ${filter:+"$filter"}
-run "the program under test" cargo build --release -q -p tarn-cli
+# One build for both, so that nothing is built twice. The counts hold for this profile only.
+run "the program under test" cargo build --release -q -p tarn-cli -p tarn-gates
+if [ -z "$filter" ] || [[ regression-gates == *"$filter"* ]]; then run "regression gates" gates; fi
 if [ -z "${black_box_reason:-}" ] && ! bin/fetch-kafka.sh; then black_box_reason="the jars of Kafka could not be fetched"; fi
 if [ -n "${black_box_reason:-}" ]; then
   cargo test -q -p tarn-tests --test blackbox -- --list 2>/dev/null | sed -n "s/: test$/: $black_box_reason/p" >> "$not_run"

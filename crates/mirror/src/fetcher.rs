@@ -5,7 +5,7 @@
 
 mod answers;
 mod conductor;
-mod incremental;
+pub mod incremental;
 mod mirror;
 mod reading;
 mod session;

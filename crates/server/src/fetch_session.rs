@@ -1,6 +1,6 @@
 //! Incremental fetch sessions (KIP-227): which partitions a client follows, and what it was told last. Pure; the clock comes in as `now_ms`.
 //!
-//! Not here: reading partitions (`tarn_replica`), the wire form (`handlers::fetch`).
+//! Not here: reading partitions (`tarn_replica`), the wire form (`handlers::fetch`). Public for the regression gates (`tarn-gates`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use tarn_wire::{ErrorCode, Str, Uuid};
 
 /// How a session names topics; it never changes within a session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum TopicKey {
+pub enum TopicKey {
     /// Fetch versions below 13.
     Name(Str),
     /// Fetch 13 and above.
@@ -22,22 +22,28 @@ impl TopicKey {
 }
 
 /// A partition within a session.
-pub(crate) type PartitionKey = (TopicKey, i32);
+pub type PartitionKey = (TopicKey, i32);
 
 /// What the client wants of one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) fetch_offset: i64,
-    pub(crate) max_bytes: i32,
-    pub(crate) current_leader_epoch: i32,
-    pub(crate) last_fetched_epoch: i32,
+pub struct Wanted {
+    /// First offset wanted.
+    pub fetch_offset: i64,
+    /// Most bytes of this partition in one answer.
+    pub max_bytes: i32,
+    /// Leader epoch the client knows; −1 = none.
+    pub current_leader_epoch: i32,
+    /// Epoch of the last record the client has; −1 = none.
+    pub last_fetched_epoch: i32,
 }
 
 /// What the client was told of one partition last; `None` fields force the next answer to name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Told {
-    pub(crate) high_watermark: i64,
-    pub(crate) log_start_offset: i64,
+pub struct Told {
+    /// High watermark.
+    pub high_watermark: i64,
+    /// Log start offset.
+    pub log_start_offset: i64,
 }
 
 #[derive(Debug)]
@@ -104,28 +110,33 @@ const EVICTABLE_AFTER_MS: i64 = 120_000;
 
 /// What to read for a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The session to answer with; 0 = none.
-    pub(crate) session_id: i32,
+    pub session_id: i32,
     /// Whether unchanged partitions are left out of the answer.
-    pub(crate) incremental: bool,
+    pub incremental: bool,
     /// Partitions in reading order.
-    pub(crate) partitions: Vec<(PartitionKey, Wanted)>,
+    pub partitions: Vec<(PartitionKey, Wanted)>,
 }
 
 /// The session part of a request.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) session_id: i32,
-    pub(crate) session_epoch: i32,
-    pub(crate) by_id: bool,
-    pub(crate) partitions: Vec<(PartitionKey, Wanted)>,
-    pub(crate) forgotten: Vec<PartitionKey>,
+pub struct Asked {
+    /// Session of the request; 0 = none yet.
+    pub session_id: i32,
+    /// Its epoch: 0 makes a session, −1 ends it.
+    pub session_epoch: i32,
+    /// Whether topics are named by id.
+    pub by_id: bool,
+    /// Partitions that are new or changed.
+    pub partitions: Vec<(PartitionKey, Wanted)>,
+    /// Partitions that leave the session.
+    pub forgotten: Vec<PartitionKey>,
 }
 
 /// All sessions of a broker.
 #[derive(Debug)]
-pub(crate) struct SessionCache {
+pub struct SessionCache {
     sessions: HashMap<i32, Session>,
     slots_max: usize,
 }
@@ -134,15 +145,16 @@ const INITIAL_EPOCH: i32 = 0;
 const FINAL_EPOCH: i32 = -1;
 
 impl SessionCache {
-    pub(crate) fn new(slots_max: usize) -> SessionCache {
+    /// An empty cache of at most `slots_max` sessions; with 0 there are none.
+    pub fn new(slots_max: usize) -> SessionCache {
         SessionCache {
             sessions: HashMap::new(),
             slots_max,
         }
     }
 
-    /// Decides what a request reads. `random` gives ids for new sessions.
-    pub(crate) fn begin(
+    /// Decides what a request reads. `random` gives ids for new sessions. The error is the code of the whole answer.
+    pub fn begin(
         &mut self,
         asked: Asked,
         now_ms: i64,
@@ -242,7 +254,7 @@ impl SessionCache {
     }
 
     /// Whether an incremental answer names the partition; notes what it tells. `urgent` = error, divergence; `has_data` = records.
-    pub(crate) fn tell(
+    pub fn tell(
         &mut self,
         session_id: i32,
         key: &PartitionKey,

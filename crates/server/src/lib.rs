@@ -9,7 +9,7 @@
 pub mod config;
 mod dispatch;
 mod error;
-mod fetch_session;
+pub mod fetch_session;
 mod handlers;
 mod net;
 mod node;

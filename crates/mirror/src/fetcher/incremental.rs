@@ -6,33 +6,33 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition as Fetch asks for it, apart from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub struct Ask {
     /// Leader epoch at the source as we know it, −1 = unknown.
-    pub(super) current_leader_epoch: i32,
+    pub current_leader_epoch: i32,
     /// Our log end.
-    pub(super) fetch_offset: i64,
+    pub fetch_offset: i64,
     /// Epoch of our last record, −1 = none.
-    pub(super) last_fetched_epoch: i32,
+    pub last_fetched_epoch: i32,
     /// Most bytes.
-    pub(super) bytes_max: i32,
+    pub bytes_max: i32,
 }
 
 /// What the next Fetch says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub struct Plan {
     /// Session id, 0 = none. With epoch 0 it names a session to be ended.
-    pub(super) session_id: i32,
+    pub session_id: i32,
     /// Session epoch, −1 = no session wanted, 0 = a new one.
-    pub(super) session_epoch: i32,
+    pub session_epoch: i32,
     /// Partitions to name, by index.
-    pub(super) named: Vec<(usize, Ask)>,
+    pub named: Vec<(usize, Ask)>,
     /// Partitions the session shall forget, by index of the table the session was made with.
-    pub(super) forgotten: Vec<usize>,
+    pub forgotten: Vec<usize>,
 }
 
 /// A session with one source broker. Partitions are indices into the fetcher's table; a new table needs a [`FetchSession::reset`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FetchSession {
+pub struct FetchSession {
     id: i32,
     /// Epoch of the next request in the session.
     epoch: i32,
@@ -44,7 +44,7 @@ pub(super) struct FetchSession {
 
 impl FetchSession {
     /// Forgets the session; the next Fetch names everything and asks for a new one.
-    pub(super) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         let stale_id = if self.id != 0 { self.id } else { self.stale_id };
         *self = FetchSession {
             turn: self.turn,
@@ -54,7 +54,7 @@ impl FetchSession {
     }
 
     /// As [`FetchSession::reset`], when the source does not know the session any more.
-    pub(super) fn lost(&mut self) {
+    pub fn lost(&mut self) {
         *self = FetchSession {
             turn: self.turn,
             ..FetchSession::default()
@@ -62,7 +62,7 @@ impl FetchSession {
     }
 
     /// The next Fetch for exactly these partitions. `sessions` = the negotiated version has them.
-    pub(super) fn plan(&mut self, asks: &[(usize, Ask)], sessions: bool) -> Plan {
+    pub fn plan(&mut self, asks: &[(usize, Ask)], sessions: bool) -> Plan {
         if !sessions || self.id == 0 {
             self.known = asks.iter().copied().collect();
             self.turn = self.turn.wrapping_add(1);
@@ -106,7 +106,7 @@ impl FetchSession {
     }
 
     /// Takes the session id of a good answer.
-    pub(super) fn answered(&mut self, session_id: i32) {
+    pub fn answered(&mut self, session_id: i32) {
         if session_id == 0 || (self.id != 0 && session_id != self.id) {
             self.id = 0;
             self.epoch = 0;
@@ -123,7 +123,7 @@ impl FetchSession {
     }
 
     /// The partition must be named again: the source does not keep our view of it after an error.
-    pub(super) fn name_again(&mut self, index: usize) {
+    pub fn name_again(&mut self, index: usize) {
         if let Some(ask) = self.known.get_mut(&index) {
             ask.fetch_offset = -1;
         }
