@@ -166,6 +166,14 @@ impl Tarn {
         self.await_ready();
     }
 
+    /// As [`Tarn::restart`], without waiting for anything: for measuring how long that takes.
+    ///
+    /// # Panics
+    /// When the program cannot be started.
+    pub fn launch_again(&mut self) {
+        self.process = launch(self.dir());
+    }
+
     /// Fails unless the process still runs and never panicked.
     ///
     /// # Panics

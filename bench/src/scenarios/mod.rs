@@ -8,6 +8,11 @@ pub mod machine_limits;
 // Brokers: produce, consume, end to end, durability (P1–P8).
 
 // Scale, start, restart, idle, failover (P9–P12, X7, X11).
+mod scale;
+pub mod scale_mirror;
+pub mod scale_partitions;
+pub mod scale_restart;
+pub mod scale_start;
 
 // Mirrors beside MirrorMaker 2 (X1–X6, X10, X12).
 
@@ -22,7 +27,11 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         // Brokers.
 
         // Scale.
-
+        &scale_start::Start,
+        &scale_restart::Restart,
+        &scale_partitions::Partitions,
+        &scale_mirror::IdleMirror,
+        &scale_mirror::Failover,
         // Mirrors.
 
         // Long line.
