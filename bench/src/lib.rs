@@ -5,6 +5,9 @@
 //! `scenarios`; nothing here bends a figure on its way to the page.
 
 // Modules in the order of the alphabet, one line each.
+pub mod mirroring;
+pub mod mm2;
+pub mod pages;
 pub mod process;
 pub mod rows;
 pub mod scenario;

@@ -10,6 +10,11 @@ pub mod machine_limits;
 // Scale, start, restart, idle, failover (P9–P12, X7, X11).
 
 // Mirrors beside MirrorMaker 2 (X1–X6, X10, X12).
+pub mod mirror_bystander;
+pub mod mirror_compressed;
+pub mod mirror_copy;
+pub mod mirror_fanin;
+pub mod mirror_lag;
 
 // Mirrors over a long line (X8).
 
@@ -24,6 +29,11 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         // Scale.
 
         // Mirrors.
+        &mirror_copy::MirrorCopy,
+        &mirror_compressed::MirrorCompressed,
+        &mirror_lag::MirrorLag,
+        &mirror_fanin::MirrorFanIn,
+        &mirror_bystander::MirrorBystander,
 
         // Long line.
     ]
