@@ -59,7 +59,8 @@ impl Tuning {
     /// Entries of the connector's configuration (its consumers and tasks).
     fn connector(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Default => &[],
+            // The default of three replicas cannot be had from one broker.
+            Self::Default => &[("offset-syncs.topic.replication.factor", "1")],
             Self::Throughput => &[
                 ("tasks.max", "2"),
                 ("emit.offset-syncs.enabled", "false"),
@@ -183,16 +184,21 @@ impl Mm2 {
         self.topics.push(pattern.to_owned());
         let mut config = Map::new();
         let entries = [
-            ("connector.class", "org.apache.kafka.connect.mirror.MirrorSourceConnector"),
+            (
+                "connector.class",
+                "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+            ),
             ("source.cluster.alias", "source"),
             ("target.cluster.alias", "target"),
             ("source.cluster.bootstrap.servers", &self.source),
             ("target.cluster.bootstrap.servers", &self.kafka.bootstrap()),
-            ("replication.policy.class", "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"),
+            (
+                "replication.policy.class",
+                "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+            ),
             ("topics", &self.topics.join(",")),
             ("tasks.max", "1"),
             ("replication.factor", "1"),
-            ("offset-syncs.topic.replication.factor", "1"),
             ("sync.topic.acls.enabled", "false"),
         ];
         for (key, value) in entries.iter().chain(self.tuning.connector()) {

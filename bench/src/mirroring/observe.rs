@@ -279,7 +279,10 @@ impl Session {
                     partition.error_code
                 );
                 let key = (topic.topic.0.to_string(), partition.partition_index);
-                let next = self.next.get_mut(&key).context("a partition not asked for")?;
+                let next = self
+                    .next
+                    .get_mut(&key)
+                    .context("a partition not asked for")?;
                 let records = partition.records.unwrap_or_default();
                 if let Some(end) = stamps_of(records, *next, &mut stamps)? {
                     *next = end;

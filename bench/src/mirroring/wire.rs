@@ -1,7 +1,7 @@
 //! The few requests that the mirror scenarios send themselves: create topics, log ends of many partitions at once, records to many
 //! partitions. One blocking connection each; no retries beyond what a fresh topic needs.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
@@ -28,6 +28,7 @@ const TOPIC_ALREADY_EXISTS: i16 = 36;
 const LATEST: i64 = -1;
 /// Creating thousands of partitions takes a Java broker a while.
 const CREATE_LIMIT: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A topic and its number of partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +90,15 @@ pub fn create_topics(port: u16, topics: &[Topic], configs: &[(&str, &str)]) -> R
             topic.error_message
         );
     }
+    // Created is not led yet.
+    let deadline = Instant::now() + CREATE_LIMIT;
+    while led_log_ends(&mut client, topics)?.contains(&None) {
+        ensure!(
+            Instant::now() < deadline,
+            "new topics have no leader after {CREATE_LIMIT:?}"
+        );
+        std::thread::sleep(LOOK);
+    }
     Ok(())
 }
 
@@ -97,6 +107,12 @@ pub fn create_topics(port: u16, topics: &[Topic], configs: &[(&str, &str)]) -> R
 /// # Errors
 /// The broker does not answer, or refuses for another reason.
 pub fn log_ends(client: &mut RawClient, topics: &[Topic]) -> Result<Vec<i64>> {
+    let ends = led_log_ends(client, topics)?;
+    Ok(ends.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// As [`log_ends`]; `None` for a partition that is not there or has no leader.
+fn led_log_ends(client: &mut RawClient, topics: &[Topic]) -> Result<Vec<Option<i64>>> {
     let wanted = topics
         .iter()
         .map(|topic| {
@@ -117,7 +133,7 @@ pub fn log_ends(client: &mut RawClient, topics: &[Topic]) -> Result<Vec<i64>> {
     let answer = client.call(LIST_OFFSETS_VERSION, &request)?;
     let mut ends = Vec::new();
     for topic in topics {
-        let mut of_topic = vec![0; usize::try_from(topic.partitions)?];
+        let mut of_topic = vec![None; usize::try_from(topic.partitions)?];
         let found = answer.topics.iter().filter(|t| *t.name.0 == *topic.name);
         for partition in found.flat_map(|t| &t.partitions) {
             let absent = [
@@ -135,7 +151,7 @@ pub fn log_ends(client: &mut RawClient, topics: &[Topic]) -> Result<Vec<i64>> {
             );
             let at = usize::try_from(partition.partition_index)?;
             if let Some(end) = of_topic.get_mut(at) {
-                *end = partition.offset.max(0);
+                *end = (!absent).then_some(partition.offset.max(0));
             }
         }
         ends.extend(of_topic);
@@ -219,11 +235,7 @@ pub fn produce_safely(
 
 fn acknowledged(client: &mut RawClient, topic: &str, request: &ProduceRequest) -> Result<()> {
     let answer = client.call(PRODUCE_VERSION, request)?;
-    for partition in answer
-        .responses
-        .iter()
-        .flat_map(|t| &t.partition_responses)
-    {
+    for partition in answer.responses.iter().flat_map(|t| &t.partition_responses) {
         ensure!(
             partition.error_code == 0,
             "produce to {topic}-{}: error {}",

@@ -133,8 +133,18 @@ fn figures(quiet: &Lags, disturbed: &Lags, catch_up_s: f64) -> Vec<Sample> {
         }
     }
     let times = disturbed.quantile_ms(0.99) / quiet.quantile_ms(0.99);
-    samples.push(Sample::new("X10", DISTURBED, measure::TIMES_UNDISTURBED, times));
-    samples.push(Sample::new("X10", "the catch-up itself", measure::SECONDS, catch_up_s));
+    samples.push(Sample::new(
+        "X10",
+        DISTURBED,
+        measure::TIMES_UNDISTURBED,
+        times,
+    ));
+    samples.push(Sample::new(
+        "X10",
+        "the catch-up itself",
+        measure::SECONDS,
+        catch_up_s,
+    ));
     samples
 }
 
@@ -185,7 +195,11 @@ impl Producers {
             let seen = thread
                 .join()
                 .map_err(|_| anyhow!("a producer panicked"))??;
-            latencies.extend(seen.into_iter().filter(|(due, _)| *due >= from).map(|s| s.1));
+            latencies.extend(
+                seen.into_iter()
+                    .filter(|(due, _)| *due >= from)
+                    .map(|s| s.1),
+            );
         }
         ensure!(!latencies.is_empty(), "no batch was acknowledged");
         Ok(Lags::of(latencies))

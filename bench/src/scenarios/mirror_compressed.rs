@@ -68,7 +68,11 @@ impl Scenario for MirrorCompressed {
                 let gb = source.filled(ctx, &topic, bytes, Payload::Json(codec))?;
                 Ok(Filled { topic, gb })
             };
-            codecs.push((name, filled("warm", WARM_BYTES)?, filled("copy", COPY_BYTES)?));
+            codecs.push((
+                name,
+                filled("warm", WARM_BYTES)?,
+                filled("copy", COPY_BYTES)?,
+            ));
         }
         Ok(Box::new(Copies { source, codecs }))
     }

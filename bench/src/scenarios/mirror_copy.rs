@@ -172,7 +172,12 @@ impl Copies {
             Sample::new("X12", "", PROCESSES, to.pids().len() as f64),
         ];
         let logs = log_bytes(&to.data_dir()) as f64 / BYTES_PER_MIB;
-        samples.push(Sample::new("X12", "logs in the page cache, at most", MIB, logs));
+        samples.push(Sample::new(
+            "X12",
+            "logs in the page cache, at most",
+            MIB,
+            logs,
+        ));
         ctx.progress(format!("{}: comparing the copies", side.title()));
         let topics = [&self.warm, &self.copy, &self.one, &self.gib].map(|f| f.topic.clone());
         to.prove(source, &topics)?;
@@ -186,10 +191,18 @@ impl Copies {
         let mut to = Destination::start(ctx, Side::Tarn, &self.source, tuning, &settings)?;
         copy(&mut to, &self.source, &self.gib)?;
         let copied = copy(&mut to, &self.source, &self.copy)?;
-        to.prove(&self.source, &[self.gib.topic.clone(), self.copy.topic.clone()])?;
+        to.prove(
+            &self.source,
+            &[self.gib.topic.clone(), self.copy.topic.clone()],
+        )?;
         let cell = "page-cache mode";
         Ok(vec![
-            Sample::new("X1", cell, measure::PROCESSOR_S_PER_GB, copied.processor_s_per_gb),
+            Sample::new(
+                "X1",
+                cell,
+                measure::PROCESSOR_S_PER_GB,
+                copied.processor_s_per_gb,
+            ),
             Sample::new("X3", cell, measure::MB_PER_S, copied.mb_per_s),
         ])
     }

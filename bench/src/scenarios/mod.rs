@@ -34,7 +34,6 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &mirror_lag::MirrorLag,
         &mirror_fanin::MirrorFanIn,
         &mirror_bystander::MirrorBystander,
-
         // Long line.
     ]
 }
