@@ -5,10 +5,17 @@
 //! `scenarios`; nothing here bends a figure on its way to the page.
 
 // Modules in the order of the alphabet, one line each.
+pub mod busy;
+pub mod machine;
 pub mod mirroring;
 pub mod mm2;
 pub mod pages;
 pub mod process;
+pub mod profile;
 pub mod rows;
+pub mod runner;
 pub mod scenario;
 pub mod scenarios;
+pub mod stats;
+pub mod store;
+pub mod table;

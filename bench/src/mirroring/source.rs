@@ -1,12 +1,17 @@
 //! The real Kafka that all rounds of a mirror scenario copy from.
 
-use anyhow::Result;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
 use tarn_tests::kafka::Kafka;
 use tarn_tests::raw::RawClient;
 
 use super::fill::{self, Payload};
 use super::wire::{self, Topic};
 use crate::scenario::Ctx;
+
+const ARRIVE_LIMIT: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A source with its topics.
 #[derive(Debug)]
@@ -58,6 +63,25 @@ impl Source {
         self.create(std::slice::from_ref(topic))?;
         let bytes = fill::fill(self.kafka.port(), topic, bytes, payload)?;
         Ok(bytes as f64 / 1e9)
+    }
+
+    /// Waits until `topics` hold `records` records: what was sent without asking for an answer has arrived.
+    ///
+    /// # Errors
+    /// It has not after a while.
+    pub fn await_records(&self, topics: &[Topic], records: u64) -> Result<()> {
+        let deadline = Instant::now() + ARRIVE_LIMIT;
+        loop {
+            let held: i64 = self.ends(topics)?.iter().sum();
+            if u64::try_from(held)? >= records {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the source took {held} of {records} records"
+            );
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Log ends of all partitions of `topics`.

@@ -114,6 +114,7 @@ impl FanIn {
         to: &mut Destination,
     ) -> Result<Vec<Sample>> {
         let clock = Instant::now();
+        let before = self.source.ends(topics)?.iter().sum::<i64>().unsigned_abs();
         let writer = Writer::start(self.source.kafka().port(), Schedule::trickle(topics), clock)?;
         // Every partition has got its first record, so that nothing here is still being made ready.
         std::thread::sleep(Duration::from_secs(ctx.scaled(WARM_S, LEAST_S)));
@@ -128,7 +129,8 @@ impl FanIn {
         let (processor_s, wall_s) = meter.read();
         let source_s = Usage::of(&source_pid).since(&source_before);
         let lags = reader.stop(from)?;
-        writer.stop()?;
+        let sent = writer.stop()?;
+        self.source.await_records(topics, before + sent)?;
         to.await_caught_up(&self.source, topics, LIMIT)?;
         ensure!(lags.count() > 0, "the reader saw no record of {cell}");
         let sample = |measure, value| Sample::new("X6", cell, measure, value);
