@@ -7,6 +7,8 @@
 // Modules in the order of the alphabet, one line each.
 pub mod busy;
 pub mod machine;
+pub mod page;
+pub mod plot;
 pub mod process;
 pub mod profile;
 pub mod rows;
@@ -15,4 +17,5 @@ pub mod scenario;
 pub mod scenarios;
 pub mod stats;
 pub mod store;
+mod svg;
 pub mod table;
