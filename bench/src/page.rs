@@ -29,7 +29,11 @@ pub type Files = BTreeMap<PathBuf, String>;
 /// A record or a text cannot be read.
 pub fn build(docs: &Path) -> Result<Files> {
     let folder = docs.join("performance");
-    let records: Vec<Record> = Store::at(&folder).load_all()?;
+    let mut records: Vec<Record> = Store::at(&folder).load_all()?;
+    for record in &mut records {
+        // Whoever copies a smoke run here publishes nothing.
+        record.rounds.retain(|round| round.scale == 1.0);
+    }
     let page = Page { folder, records };
     let mut files = Files::new();
     for row in rows::all().iter().map(|row| row.id).chain([MACHINE_ROW]) {
@@ -70,7 +74,6 @@ impl Page {
         let mut merged = with_figures.next()?.clone();
         for further in with_figures {
             merged.scenario = format!("{}, {}", merged.scenario, further.scenario);
-            merged.about = format!("{} {}", merged.about, further.about);
             merged.rounds.extend(further.rounds.iter().cloned());
         }
         Some(merged)
@@ -109,7 +112,7 @@ impl Page {
         if let Some(gates) = self.note("gates")? {
             writeln!(text, "## Regression gates\n\n{gates}\n")?;
         }
-        text.push_str("## Every round\n\n");
+        text.push_str("## How each scenario works, and its rounds\n\n");
         self.rounds(&mut text);
         self.push_note(&mut text, "running")?;
         Ok(text.trim_end().to_owned() + "\n")
@@ -231,16 +234,19 @@ impl Page {
         self.details(text, row.id, files)
     }
 
-    /// Method, picture, every figure, and the note of a row.
+    /// Picture, every figure, and the note of a row.
     fn details(&self, text: &mut String, id: &str, files: &Files) -> Result<()> {
         if let Some(record) = self.record(id) {
-            if !record.about.is_empty() {
-                writeln!(text, "{} (scenario `{}`)\n", record.about, record.scenario)?;
-            }
             if files.contains_key(Path::new(&format!("performance/{id}.svg"))) {
                 writeln!(text, "![{id}](performance/{id}.svg)\n")?;
             }
             figures(text, &record, id);
+            let links: Vec<String> = record
+                .scenario
+                .split(", ")
+                .map(|name| format!("[{name}](#scenario-{name})"))
+                .collect();
+            writeln!(text, "How: {}.\n", links.join(", "))?;
         }
         if let Some(note) = self.note(id)? {
             writeln!(text, "{note}\n")?;
@@ -279,7 +285,10 @@ impl Page {
     fn rounds(&self, text: &mut String) {
         text.push_str("Others: processor time of processes that are not the harness's, before and during the round, in percent of one core.\n\n");
         for record in &self.records {
-            writeln!(text, "**{}**\n", record.scenario).ok();
+            writeln!(text, "### Scenario {}\n", record.scenario).ok();
+            if !record.about.is_empty() {
+                writeln!(text, "{}\n", record.about).ok();
+            }
             for remark in &record.remarks {
                 writeln!(text, "* {remark}").ok();
             }
