@@ -22,3 +22,4 @@ pub mod stats;
 pub mod store;
 pub mod svg;
 pub mod table;
+pub mod wan;

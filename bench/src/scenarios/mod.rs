@@ -17,6 +17,7 @@ pub mod mirror_fanin;
 pub mod mirror_lag;
 
 // Mirrors over a long line (X8).
+pub mod wan;
 
 /// Every scenario, in the order in which `all` runs them.
 #[must_use]
@@ -35,5 +36,6 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &mirror_fanin::MirrorFanIn,
         &mirror_bystander::MirrorBystander,
         // Long line.
+        &wan::LongLine,
     ]
 }
