@@ -33,11 +33,12 @@ impl Shared {
         })
     }
 
-    pub(crate) async fn sync_upto(
+    /// Asks for the sync at once; the future only waits for it.
+    pub(crate) fn sync_upto(
         &self,
         log: &Arc<PartitionLog>,
         offset: i64,
-    ) -> Result<(), LogError> {
+    ) -> impl Future<Output = Result<(), LogError>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         self.syncer.sync_upto(
             log,
@@ -47,11 +48,14 @@ impl Shared {
                 let _ = sender.send(outcome);
             }),
         );
-        match receiver.await {
-            Ok(outcome) => outcome.map(|_| ()),
-            Err(_) => Err(LogError::Closed {
-                topic_partition: format!("{}-{}", log.topic(), log.partition()),
-            }),
+        let log = log.clone();
+        async move {
+            match receiver.await {
+                Ok(outcome) => outcome.map(|_| ()),
+                Err(_) => Err(LogError::Closed {
+                    topic_partition: format!("{}-{}", log.topic(), log.partition()),
+                }),
+            }
         }
     }
 

@@ -47,15 +47,26 @@ async fn write_inline(
     pieces: &mut Vec<Bytes>,
     stall_max: Duration,
 ) -> io::Result<()> {
+    while !try_write_inline(stream, pieces)? {
+        writable(stream, stall_max).await?;
+    }
+    Ok(())
+}
+
+/// Writes as much as the socket takes now; true when that was all. What was written is taken out of `pieces`.
+pub(super) fn try_write_inline(stream: &TcpStream, pieces: &mut Vec<Bytes>) -> io::Result<bool> {
     let mut at = 0;
     while at < pieces.len() {
-        let written = {
-            let slices: Vec<IoSlice<'_>> = pieces[at..]
-                .iter()
-                .take(PIECES_MAX)
-                .map(|piece| IoSlice::new(piece))
-                .collect();
-            stream.try_write_vectored(&slices)
+        let written = match &pieces[at..] {
+            [only] => stream.try_write(only),
+            several => {
+                let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+                let count = several.len().min(PIECES_MAX);
+                for (slice, piece) in slices.iter_mut().zip(several) {
+                    *slice = IoSlice::new(piece);
+                }
+                stream.try_write_vectored(&slices[..count])
+            }
         };
         match written {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -69,14 +80,15 @@ async fn write_inline(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                writable(stream, stall_max).await?
+                pieces.drain(..at);
+                return Ok(false);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
     pieces.clear();
-    Ok(())
+    Ok(true)
 }
 
 async fn send_file(stream: &TcpStream, range: FileRange, stall_max: Duration) -> io::Result<()> {
