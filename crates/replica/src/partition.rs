@@ -318,6 +318,7 @@ impl Partition {
         };
         let info = appended.map_err(|error| self.failed(error))?;
         if !info.duplicate {
+            self.shared.note_bytes(info.bytes);
             self.appended();
         }
         Ok(info)
