@@ -5,6 +5,7 @@
 //! `scenarios`; nothing here bends a figure on its way to the page.
 
 // Modules in the order of the alphabet, one line each.
+pub mod load;
 pub mod process;
 pub mod rows;
 pub mod scenario;

@@ -1,6 +1,7 @@
 //! The command line of the harness. `bin/bench.sh` builds everything and calls it.
 
 use clap::Parser;
+use tarn_bench::load;
 use tarn_bench::scenario::{Ctx, Side};
 use tarn_bench::scenarios;
 
@@ -17,6 +18,9 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
+    if let Some(load) = load::command::asked_for() {
+        return load.run();
+    }
     let arguments = Arguments::parse();
     let ctx = Ctx::new(arguments.scale, |text| eprintln!("{text}"));
     for scenario in scenarios::all() {
