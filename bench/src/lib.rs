@@ -5,8 +5,15 @@
 //! `scenarios`; nothing here bends a figure on its way to the page.
 
 // Modules in the order of the alphabet, one line each.
+pub mod busy;
 pub mod load;
+pub mod machine;
 pub mod process;
+pub mod profile;
 pub mod rows;
+pub mod runner;
 pub mod scenario;
 pub mod scenarios;
+pub mod stats;
+pub mod store;
+pub mod table;

@@ -89,6 +89,8 @@ pub(crate) struct Stat {
     pub(crate) parent: u32,
     /// User and system time in ticks.
     pub(crate) ticks: u64,
+    /// The same with that of children that ended and were waited for.
+    pub(crate) ticks_with_children: u64,
 }
 
 /// Reads `/proc/PID/stat`. The name may hold blanks and brackets, so the last bracket counts.
@@ -97,10 +99,12 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
     let name = head.split_once('(')?.1.to_owned();
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks = number(11)? + number(12)?;
     Some(Stat {
         name,
         parent: u32::try_from(number(1)?).ok()?,
-        ticks: number(11)? + number(12)?,
+        ticks,
+        ticks_with_children: ticks + number(13)? + number(14)?,
     })
 }
 
@@ -118,11 +122,12 @@ mod tests {
 
     #[test]
     fn a_process_name_with_brackets_is_read() {
-        let text = "12 (a) b) S 7 1 1 0 -1 0 0 0 0 0 30 12 0 0 20 0 1 0 5 0 0";
+        let text = "12 (a) b) S 7 1 1 0 -1 0 0 0 0 0 30 12 3 4 20 0 1 0 5 0 0";
         let stat = Stat {
             name: "a) b".to_owned(),
             parent: 7,
             ticks: 42,
+            ticks_with_children: 49,
         };
         assert_eq!(parse_stat(text), Some(stat));
     }

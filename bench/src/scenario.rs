@@ -6,6 +6,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -13,10 +15,21 @@ use tarn_tests::kafka::Kafka;
 use tarn_tests::process::Scratch;
 use tarn_tests::tarn::Tarn;
 
+use crate::profile::Recording;
+
 /// Rounds of a scenario whose round of both sides takes about a minute at most.
 pub const ROUNDS: u32 = 5;
 /// Rounds of a scenario whose round of both sides takes longer.
 pub const ROUNDS_SLOW: u32 = 3;
+
+/// What a warming of the page cache writes at once: what brokers write at once.
+const WARM_PIECE_BYTES: usize = 256 * 1024;
+/// The most that a warming writes.
+const WARM_BYTES_MAX: u64 = 6_000_000_000;
+/// A pass slower than this met pages that had to be fetched from the host, and is repeated.
+const WARM_BYTES_PER_S: f64 = 1e9;
+/// How often a warming writes its file at most.
+const WARM_PASSES_MAX: u32 = 2;
 
 /// One system under test: Tarn alone, a real Kafka, or MirrorMaker 2 with a real Kafka as its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
@@ -94,6 +107,11 @@ pub trait Scenario: Sync {
         ROUNDS
     }
 
+    /// Whether it starts any system, and so needs the product and a Java.
+    fn runs_systems(&self) -> bool {
+        true
+    }
+
     /// The most it holds on the disk of the temporary folder at one time, bytes.
     fn disk_bytes(&self, _ctx: &Ctx) -> u64 {
         0
@@ -120,6 +138,7 @@ pub struct Ctx {
     scale: f64,
     remarks: RefCell<Vec<String>>,
     say: Box<dyn Fn(&str)>,
+    profiles: Option<PathBuf>,
 }
 
 impl fmt::Debug for Ctx {
@@ -138,6 +157,16 @@ impl Ctx {
             scale,
             remarks: RefCell::default(),
             say: Box::new(say),
+            profiles: None,
+        }
+    }
+
+    /// The same with profiles wanted, in `folder`.
+    #[must_use]
+    pub fn with_profiles(self, folder: &Path) -> Self {
+        Self {
+            profiles: Some(folder.to_owned()),
+            ..self
         }
     }
 
@@ -186,14 +215,45 @@ impl Ctx {
     /// # Errors
     /// The disk does not take the file.
     pub fn warm_pages(&self, bytes: u64) -> Result<()> {
-        let scratch = self.scratch("pages");
-        let mut file = File::create(scratch.path().join("pages"))?;
-        let piece = vec![1; 1 << 20];
-        for _ in 0..bytes.div_ceil(piece.len() as u64) {
-            file.write_all(&piece)
-                .context("the disk has no room for warming the page cache")?;
+        let piece = vec![1; WARM_PIECE_BYTES];
+        for _ in 0..WARM_PASSES_MAX {
+            let (scratch, started) = (self.scratch("pages"), Instant::now());
+            let mut file = File::create(scratch.path().join("pages"))?;
+            for _ in 0..bytes.min(WARM_BYTES_MAX).div_ceil(WARM_PIECE_BYTES as u64) {
+                file.write_all(&piece)
+                    .context("the disk has no room for warming the page cache")?;
+            }
+            if started.elapsed().as_secs_f64() * WARM_BYTES_PER_S > bytes as f64 {
+                continue;
+            }
+            break;
         }
         Ok(())
+    }
+
+    /// Runs `phase`, the measured part of a round of Tarn whose process is `pid`. When the caller asked for profiles, it is sampled meanwhile
+    /// and the summary becomes the profile `name` of the page; such a round gives no figures.
+    ///
+    /// # Errors
+    /// What `phase` gives; a profile that cannot be taken is told on standard error only.
+    pub fn profiled<T>(
+        &self,
+        pid: u32,
+        name: &str,
+        phase: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Some(folder) = &self.profiles else {
+            return phase();
+        };
+        let recording = Recording::start(pid);
+        let result = phase();
+        match recording
+            .and_then(|recording| recording.finish(name, &folder.join(format!("{name}.txt"))))
+        {
+            Ok(()) => self.progress(format!("profile of {name} written")),
+            Err(e) => self.progress(format!("no profile of {name}: {e:#}")),
+        }
+        result
     }
 
     /// A fresh Tarn. `settings` are lines of `server.properties` on top of the defaults; figures of rows need none unless the row says so.

@@ -43,6 +43,12 @@ pub fn class_path(version: &str) -> String {
     format!("{}:{}/*", classes().display(), libs(version).display())
 }
 
+/// Whether the jars of one version are in the cache.
+#[must_use]
+pub fn are_there(version: &str) -> bool {
+    cache().join(version).join("complete").exists()
+}
+
 /// The folder with the jars of one version.
 ///
 /// # Panics
@@ -51,7 +57,7 @@ pub fn class_path(version: &str) -> String {
 pub fn libs(version: &str) -> PathBuf {
     let home = cache().join(version);
     assert!(
-        home.join("complete").exists(),
+        are_there(version),
         "the jars of kafka {version} are not in {}: run bin/fetch-kafka.sh {version}",
         cache().display()
     );

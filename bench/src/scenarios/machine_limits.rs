@@ -40,6 +40,10 @@ impl Scenario for MachineLimits {
          pieces of 4 KiB with an fdatasync each."
     }
 
+    fn runs_systems(&self) -> bool {
+        false
+    }
+
     fn disk_bytes(&self, ctx: &Ctx) -> u64 {
         ctx.scaled(DISK_BYTES, MIB as u64)
     }
@@ -72,6 +76,7 @@ impl Rounds for Loops {
             ),
         ];
         ctx.progress("appending");
+        ctx.warm_pages(bytes)?;
         let whole = append(&mut file, bytes, &piece[..HOT_BYTES], false)?;
         samples.push(sample("append, one fdatasync", measure::MB_PER_S, whole));
         let synced = append(&mut file, bytes, &piece, true)?;
