@@ -157,15 +157,21 @@ impl Cluster {
         }
         let deadline = Instant::now() + LEADERS_LIMIT;
         loop {
-            match self.topic(name) {
-                Ok(topic) if topic.leaders.len() == partitions.max(0) as usize => return Ok(topic),
-                Ok(_) => {}
+            match self.served(name, partitions) {
+                Ok(topic) => return Ok(topic),
                 Err(error) if Instant::now() > deadline => return Err(error),
-                Err(_) => {}
+                Err(_) => std::thread::sleep(LEADERS_PAUSE),
             }
-            ensure!(Instant::now() < deadline, "{name} gets no leaders");
-            std::thread::sleep(LEADERS_PAUSE);
         }
+    }
+
+    /// The topic, once each of its leaders serves it: a broker may know a leader before that one has opened the partition.
+    fn served(&self, name: &str, partitions: i32) -> Result<Topic> {
+        let topic = self.topic(name)?;
+        let known = topic.leaders.len();
+        ensure!(known == partitions.max(0) as usize, "{name} has {known} partitions so far");
+        self.offsets(&topic, End::Latest)?;
+        Ok(topic)
     }
 
     /// Looks a topic up.
