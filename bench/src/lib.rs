@@ -8,6 +8,11 @@
 pub mod busy;
 pub mod load;
 pub mod machine;
+pub mod mirroring;
+pub mod mm2;
+pub mod page;
+pub mod pages;
+pub mod plot;
 pub mod process;
 pub mod profile;
 pub mod rows;
@@ -16,4 +21,5 @@ pub mod scenario;
 pub mod scenarios;
 pub mod stats;
 pub mod store;
+pub mod svg;
 pub mod table;

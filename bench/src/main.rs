@@ -10,7 +10,7 @@ use tarn_bench::load;
 use tarn_bench::runner::{self, Options, ROUNDS_MAX};
 use tarn_bench::scenario::{Ctx, Scenario, Side};
 use tarn_bench::store::{Record, Store};
-use tarn_bench::{machine, scenarios, table};
+use tarn_bench::{machine, page, scenarios, table};
 
 /// Measures Tarn beside a real Kafka and beside MirrorMaker 2, in rounds that alternate, and builds docs/performance.md from the figures.
 ///
@@ -68,7 +68,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
         return Ok(true);
     }
+    let docs = repository.join("docs");
     if arguments.what == ["page"] {
+        page::write(&docs)?;
         return Ok(true);
     }
     let chosen = choose(&arguments.what)?;
@@ -94,6 +96,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
                 eprintln!("bench: {}: {e:#}", scenario.name());
                 failed.push(scenario.name());
             }
+        }
+        if store.folder() == published || arguments.profile {
+            page::write(&docs)?;
         }
     }
     write_json(arguments, &records)?;

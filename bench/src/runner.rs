@@ -48,10 +48,11 @@ pub fn run(
     } else {
         store.load(scenario.name())?
     };
+    let fresh = Record::new(scenario);
     let mut record = Record {
-        rounds: known.map_or_else(Vec::new, |known| known.rounds),
-        machine: Machine::look(),
-        ..Record::new(scenario)
+        rows: fresh.rows.clone(),
+        about: fresh.about.clone(),
+        ..known.unwrap_or(fresh)
     };
     let rounds = options.rounds.unwrap_or_else(|| scenario.rounds());
     let plan = plan(rounds, &sides(scenario, options), &record);
@@ -71,6 +72,7 @@ pub fn run(
     quiet_machine(ctx, options)?;
     let mut setup = guarded(|| scenario.setup(ctx))?;
     record.remarks = ctx.take_remarks();
+    record.machine = Machine::look();
     let commit = machine::commit(repository);
     for (number, side) in plan {
         ctx.progress(format!("round {number} of {rounds}: {}", side.title()));
@@ -130,7 +132,7 @@ fn quiet_machine(ctx: &Ctx, options: &Options) -> Result<Others> {
     let mut watched = 0;
     loop {
         let before = Snapshot::take();
-        thread::sleep(WATCH);
+        thread::sleep(WATCH.mul_f64(ctx.scale()));
         let others = before.others_since(std::process::id());
         watched += 1;
         if !others.disturb() {

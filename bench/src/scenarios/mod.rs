@@ -15,6 +15,11 @@ pub mod broker_throughput;
 // Scale, start, restart, idle, failover (P9–P12, X7, X11).
 
 // Mirrors beside MirrorMaker 2 (X1–X6, X10, X12).
+pub mod mirror_bystander;
+pub mod mirror_compressed;
+pub mod mirror_copy;
+pub mod mirror_fanin;
+pub mod mirror_lag;
 
 // Mirrors over a long line (X8).
 
@@ -32,7 +37,11 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         // Scale.
 
         // Mirrors.
-
+        &mirror_copy::MirrorCopy,
+        &mirror_compressed::MirrorCompressed,
+        &mirror_lag::MirrorLag,
+        &mirror_fanin::MirrorFanIn,
+        &mirror_bystander::MirrorBystander,
         // Long line.
     ]
 }
