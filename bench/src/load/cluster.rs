@@ -169,7 +169,10 @@ impl Cluster {
     fn served(&self, name: &str, partitions: i32) -> Result<Topic> {
         let topic = self.topic(name)?;
         let known = topic.leaders.len();
-        ensure!(known == partitions.max(0) as usize, "{name} has {known} partitions so far");
+        ensure!(
+            known == partitions.max(0) as usize,
+            "{name} has {known} partitions so far"
+        );
         self.offsets(&topic, End::Latest)?;
         Ok(topic)
     }
