@@ -20,4 +20,5 @@ pub mod scenario;
 pub mod scenarios;
 pub mod stats;
 pub mod store;
+mod svg;
 pub mod table;
