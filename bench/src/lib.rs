@@ -21,5 +21,5 @@ pub mod scenario;
 pub mod scenarios;
 pub mod stats;
 pub mod store;
-pub mod svg;
+mod svg;
 pub mod table;

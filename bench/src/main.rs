@@ -10,7 +10,7 @@ use tarn_bench::load;
 use tarn_bench::runner::{self, Options, ROUNDS_MAX};
 use tarn_bench::scenario::{Ctx, Scenario, Side};
 use tarn_bench::store::{Record, Store};
-use tarn_bench::{machine, page, scenarios, table};
+use tarn_bench::{machine, page, pages, scenarios, table};
 
 /// Measures Tarn beside a real Kafka and beside MirrorMaker 2, in rounds that alternate, and builds docs/performance.md from the figures.
 ///
@@ -101,6 +101,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
             page::write(&docs)?;
         }
     }
+    pages::release();
     write_json(arguments, &records)?;
     if !failed.is_empty() {
         eprintln!("bench: not finished: {}", failed.join(", "));
