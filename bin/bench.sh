@@ -1,10 +1,22 @@
 #!/usr/bin/env bash
-# Measures what a mirror costs on this machine, beside MirrorMaker 2: bin/bench.sh [GIGABYTES]  (default 4; the disk needs four times that)
+# Measures Tarn beside a real Kafka and beside MirrorMaker 2 and builds docs/performance.md from the figures.
+#   bin/bench.sh SCENARIO|ROW…|all [--against kafka,mm2|none] [--rounds N] [--json FILE] [--force] [--again] [--profile] [--scale F]
+#   bin/bench.sh list              what there is;  bin/bench.sh page: only builds the page;  bin/bench.sh --help: every option
+# Run it on a machine that does nothing else. Needs Rust, a C compiler, a JDK of version 17 or newer and Maven; as root it can raise the limit of
+# open files that rows with thousands of partitions want. What is measured and how: docs/performance.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bin/fetch-kafka.sh 4.3.1 mirrormaker-4.3.1
-cargo build --release -q -p tarn-cli
-cargo build --release -q -p tarn-tests --bin bench
-# Heap of the real Kafkas; being set, it also means the JVM's own choice of compiler and collector.
-export TARN_KAFKA_HEAP_MB=${TARN_KAFKA_HEAP_MB:-1024}
-exec "${CARGO_TARGET_DIR:-target}/release/bench" "$@"
+
+command -v cargo >/dev/null || { echo "bench.sh: Rust is missing: install it with rustup" >&2; exit 1; }
+[ $# -gt 0 ] || set -- --help
+target=${CARGO_TARGET_DIR:-$PWD/target}
+cargo build --release -q -p tarn-bench
+case " $* " in
+  *" list "* | *" page "* | *" --help "* | *" -h "*) ;;
+  *)
+    [ -n "${TARN_BIN:-}" ] || cargo build --release -q -p tarn-cli
+    # The harness says in a sentence what is missing when a scenario that is asked for needs it.
+    if command -v java >/dev/null; then bin/fetch-kafka.sh 4.3.1 mirrormaker-4.3.1 >&2 || true; fi ;;
+esac
+export TARN_BIN=${TARN_BIN:-$target/release/tarn}
+exec "$target/release/tarn-bench" "$@"

@@ -43,6 +43,12 @@ pub fn class_path(version: &str) -> String {
     format!("{}:{}/*", classes().display(), libs(version).display())
 }
 
+/// Whether the jars of one version are in the cache.
+#[must_use]
+pub fn are_there(version: &str) -> bool {
+    cache().join(version).join("complete").exists()
+}
+
 /// The folder with the jars of one version.
 ///
 /// # Panics
@@ -51,7 +57,7 @@ pub fn class_path(version: &str) -> String {
 pub fn libs(version: &str) -> PathBuf {
     let home = cache().join(version);
     assert!(
-        home.join("complete").exists(),
+        are_there(version),
         "the jars of kafka {version} are not in {}: run bin/fetch-kafka.sh {version}",
         cache().display()
     );
@@ -115,11 +121,22 @@ pub fn java(version: &str, heap_mb: u32, logging: &Logging) -> Command {
     command
 }
 
-/// As [`java`], for what runs long and must run fast: the compilers and the collector of the JVM's choice.
+/// What Kafka's own start scripts give to every JVM.
+const JVM_OF_KAFKAS_SCRIPTS: [&str; 6] = [
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+];
+
+/// As [`java`], for what runs long and is measured: the compilers and the collector that Kafka's own start scripts choose.
 #[must_use]
 pub fn java_full(version: &str, heap_mb: u32, logging: &Logging) -> Command {
     let mut command = Command::new("java");
     command
+        .args(JVM_OF_KAFKAS_SCRIPTS)
         .arg(format!("-Xmx{heap_mb}m"))
         .args(logging.options())
         .args(["-cp", &class_path(version)]);

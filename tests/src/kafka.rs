@@ -16,6 +16,8 @@ use crate::{raw, wait};
 
 const START_LIMIT: Duration = Duration::from_secs(90);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// Heap of a measured node: the value in Kafka's own start script.
+const MEASURED_HEAP_MB: u32 = 1024;
 /// A killed broker's ZooKeeper session must expire before the next one can register.
 const ZOOKEEPER_SESSION_MS: u32 = 2_000;
 
@@ -27,6 +29,16 @@ pub struct Kafka {
     process: Process,
     logging: Logging,
     scratch: Scratch,
+    jvm: Jvm,
+}
+
+/// How the JVM of a node is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Jvm {
+    /// Started fast, small: for tests.
+    Fast,
+    /// As Kafka's own start script does it: for measurements.
+    Measured,
 }
 
 impl Kafka {
@@ -45,7 +57,19 @@ impl Kafka {
     /// When it does not come up.
     #[must_use]
     pub fn start_with(version: &str, settings: &[(&str, &str)]) -> Self {
-        Self::try_start(version, settings).unwrap_or_else(|e| panic!("kafka {version}: {e:#}"))
+        Self::try_start_at(version, settings, Jvm::Fast, false)
+            .unwrap_or_else(|e| panic!("kafka {version}: {e:#}"))
+    }
+
+    /// Starts the current version as a user would run it, for measurements: documented defaults, the JVM options of its own start script and
+    /// 1 GB heap, without the settings that make tests fast; `settings` on top.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_measured(settings: &[(&str, &str)]) -> Self {
+        Self::try_start_at(KAFKA_CURRENT, settings, Jvm::Measured, false)
+            .unwrap_or_else(|e| panic!("kafka {KAFKA_CURRENT}: {e:#}"))
     }
 
     /// The node of the current version that the cases of this process share. Each uses topics of its own; nobody kills it.
@@ -53,22 +77,23 @@ impl Kafka {
         static SHARED: OnceLock<Kafka> = OnceLock::new();
         // Statics are never dropped: the node removes its folder itself when this process is gone.
         SHARED.get_or_init(|| {
-            Self::try_start_at(KAFKA_CURRENT, &[], true)
+            Self::try_start_at(KAFKA_CURRENT, &[], Jvm::Fast, true)
                 .unwrap_or_else(|e| panic!("shared kafka: {e:#}"))
         })
     }
 
-    fn try_start(version: &str, settings: &[(&str, &str)]) -> Result<Self> {
-        Self::try_start_at(version, settings, false)
-    }
-
-    fn try_start_at(version: &str, settings: &[(&str, &str)], delete_at_end: bool) -> Result<Self> {
+    fn try_start_at(
+        version: &str,
+        settings: &[(&str, &str)],
+        jvm: Jvm,
+        delete_at_end: bool,
+    ) -> Result<Self> {
         let scratch = Scratch::new(&format!("kafka-{version}"));
         let dir = scratch.path();
         let logging = Logging::write(dir, "WARN");
         let port = free_port();
         let config = if has_kraft(version) {
-            kraft_config(dir, port)
+            kraft_config(dir, port, jvm)
         } else {
             zookeeper_config(dir, port)?
         };
@@ -76,13 +101,21 @@ impl Kafka {
             dir.join("server.properties"),
             with_settings(config, settings),
         )?;
-        let process = launch(version, dir, &logging, Some(&random_id()), delete_at_end)?;
+        let process = launch(
+            version,
+            dir,
+            &logging,
+            jvm,
+            Some(&random_id()),
+            delete_at_end,
+        )?;
         let mut kafka = Self {
             version: version.into(),
             port,
             process,
             logging,
             scratch,
+            jvm,
         };
         kafka.await_ready();
         Ok(kafka)
@@ -108,19 +141,27 @@ impl Kafka {
         let config = format!(
             "{}process.roles=broker\nnode.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
              listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\ncontroller.quorum.voters={}\n",
-            common_config(dir, port),
+            common_config(dir, port, self.jvm),
             line("server.properties", "controller.quorum.voters="),
         );
         fs::write(dir.join("server.properties"), config).expect("server.properties");
         let cluster_id = line("data/meta.properties", "cluster.id=");
-        let process =
-            launch(&self.version, dir, &logging, Some(&cluster_id), false).expect("kafka starts");
+        let process = launch(
+            &self.version,
+            dir,
+            &logging,
+            self.jvm,
+            Some(&cluster_id),
+            false,
+        )
+        .expect("kafka starts");
         let mut kafka = Self {
             version: self.version.clone(),
             port,
             process,
             logging,
             scratch,
+            jvm: self.jvm,
         };
         kafka.await_ready();
         kafka
@@ -206,6 +247,7 @@ impl Kafka {
             &self.version,
             self.scratch.path(),
             &self.logging,
+            self.jvm,
             None,
             false,
         )
@@ -222,15 +264,18 @@ fn launch(
     version: &str,
     dir: &Path,
     logging: &Logging,
+    jvm: Jvm,
     first_as: Option<&str>,
     delete_at_end: bool,
 ) -> Result<Process> {
-    // Measurements want the JVM at its best, tests want it started fast.
-    let mut command =
-        match std::env::var_os("TARN_KAFKA_HEAP_MB").and_then(|h| h.to_str()?.parse().ok()) {
-            Some(heap_mb) => jars::java_full(version, heap_mb, logging),
-            None => jars::java(version, 512, logging),
-        };
+    let mut command = match jvm {
+        Jvm::Fast => jars::java(version, 512, logging),
+        Jvm::Measured => {
+            let mut command = jars::java_full(version, MEASURED_HEAP_MB, logging);
+            command.arg(format!("-Xms{MEASURED_HEAP_MB}m"));
+            command
+        }
+    };
     command.arg("KafkaNode");
     let config = dir.join("server.properties");
     if has_kraft(version) {
@@ -259,20 +304,26 @@ fn launch(
     Process::spawn(&format!("kafka-{version}"), command, &dir.join("kafka.log"))
 }
 
-fn common_config(dir: &Path, port: u16) -> String {
-    format!(
-        "log.dirs={}\nadvertised.listeners=PLAINTEXT://127.0.0.1:{port}\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=3\n\
-         transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=3\n\
-         group.initial.rebalance.delay.ms=0\nauto.create.topics.enable=false\nmessage.max.bytes=33554432\nlog.cleaner.backoff.ms=200\n\
-         log.cleaner.dedupe.buffer.size=8388608\nlog.retention.check.interval.ms=500\nlog.initial.task.delay.ms=500\n\
-         socket.request.max.bytes=209715200\n",
+fn common_config(dir: &Path, port: u16, jvm: Jvm) -> String {
+    let single_node = format!(
+        "log.dirs={}\nadvertised.listeners=PLAINTEXT://127.0.0.1:{port}\noffsets.topic.replication.factor=1\n\
+         transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ngroup.initial.rebalance.delay.ms=0\n\
+         auto.create.topics.enable=false\n",
         dir.join("data").display()
+    );
+    if jvm == Jvm::Measured {
+        return single_node;
+    }
+    format!(
+        "{single_node}offsets.topic.num.partitions=3\ntransaction.state.log.num.partitions=3\nmessage.max.bytes=33554432\n\
+         log.cleaner.backoff.ms=200\nlog.cleaner.dedupe.buffer.size=8388608\nlog.retention.check.interval.ms=500\n\
+         log.initial.task.delay.ms=500\nsocket.request.max.bytes=209715200\n"
     )
 }
 
-fn kraft_config(dir: &Path, port: u16) -> String {
+fn kraft_config(dir: &Path, port: u16, jvm: Jvm) -> String {
     let controller = free_port();
-    let mut config = common_config(dir, port);
+    let mut config = common_config(dir, port, jvm);
     write!(
         config,
         "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
@@ -294,7 +345,7 @@ fn zookeeper_config(dir: &Path, port: u16) -> Result<String> {
         ),
     )
     .context("zookeeper.properties")?;
-    let mut config = common_config(dir, port);
+    let mut config = common_config(dir, port, Jvm::Fast);
     write!(config, "broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nzookeeper.connect=127.0.0.1:{zookeeper}\nzookeeper.session.timeout.ms={ZOOKEEPER_SESSION_MS}\n").ok();
     Ok(config)
 }

@@ -1,0 +1,141 @@
+//! What processes used: processor time and resident memory, from `/proc`. Not here: starting and ending them (`tarn_tests::process`).
+
+use std::fs;
+use std::time::Instant;
+
+/// Clock ticks a second in `/proc/PID/stat`; a constant of Linux's interface to user space.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What a set of processes used since they started.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// User and system time, all threads, seconds.
+    pub processor_s: f64,
+    /// Resident memory now, bytes.
+    pub rss_bytes: u64,
+    /// The most resident memory that each had at any time, added up, bytes.
+    pub rss_peak_bytes: u64,
+}
+
+impl Usage {
+    /// Adds up `pids`. A process that is gone counts as nothing: take the figures before ending what is measured.
+    #[must_use]
+    pub fn of(pids: &[u32]) -> Self {
+        pids.iter()
+            .map(|pid| of_one(*pid))
+            .fold(Self::default(), |a, b| Self {
+                processor_s: a.processor_s + b.processor_s,
+                rss_bytes: a.rss_bytes + b.rss_bytes,
+                rss_peak_bytes: a.rss_peak_bytes + b.rss_peak_bytes,
+            })
+    }
+
+    /// Processor time since `earlier`, seconds.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> f64 {
+        self.processor_s - earlier.processor_s
+    }
+}
+
+/// Processor time of a set of processes over a stretch of wall time.
+#[derive(Debug)]
+pub struct Meter {
+    pids: Vec<u32>,
+    before: Usage,
+    started: Instant,
+}
+
+impl Meter {
+    /// Starts counting.
+    #[must_use]
+    pub fn start(pids: &[u32]) -> Self {
+        Self {
+            pids: pids.to_vec(),
+            before: Usage::of(pids),
+            started: Instant::now(),
+        }
+    }
+
+    /// Processor seconds and wall seconds since the start.
+    #[must_use]
+    pub fn read(&self) -> (f64, f64) {
+        (
+            Usage::of(&self.pids).since(&self.before),
+            self.started.elapsed().as_secs_f64(),
+        )
+    }
+}
+
+fn of_one(pid: u32) -> Usage {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    Usage {
+        processor_s: processor_s(pid).unwrap_or(0.0),
+        rss_bytes: kib(&status, "VmRSS:") * 1024,
+        rss_peak_bytes: kib(&status, "VmHWM:") * 1024,
+    }
+}
+
+/// Processor time of one process, threads that ended included. Linux takes the sum from the scheduler's exact count, so that only the last
+/// tick is lost.
+fn processor_s(pid: u32) -> Option<f64> {
+    let stat = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(stat.ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) name: String,
+    pub(crate) parent: u32,
+    /// User and system time in ticks.
+    pub(crate) ticks: u64,
+    /// The same with that of children that ended and were waited for.
+    pub(crate) ticks_with_children: u64,
+}
+
+/// Reads `/proc/PID/stat`. The name may hold blanks and brackets, so the last bracket counts.
+pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
+    let (head, tail) = text.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks = number(11)? + number(12)?;
+    Some(Stat {
+        name,
+        parent: u32::try_from(number(1)?).ok()?,
+        ticks,
+        ticks_with_children: ticks + number(13)? + number(14)?,
+    })
+}
+
+fn kib(status: &str, key: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(key))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_name_with_brackets_is_read() {
+        let text = "12 (a) b) S 7 1 1 0 -1 0 0 0 0 0 30 12 3 4 20 0 1 0 5 0 0";
+        let stat = Stat {
+            name: "a) b".to_owned(),
+            parent: 7,
+            ticks: 42,
+            ticks_with_children: 49,
+        };
+        assert_eq!(parse_stat(text), Some(stat));
+    }
+
+    #[test]
+    fn this_process_holds_memory_and_a_gone_one_nothing() {
+        let own = Usage::of(&[std::process::id()]);
+        assert!(own.rss_bytes > 0 && own.rss_peak_bytes >= own.rss_bytes);
+        assert_eq!(Usage::of(&[u32::MAX]), Usage::default());
+    }
+}

@@ -1,0 +1,324 @@
+//! Runs scenarios: which rounds are left, in which order, whether the machine is quiet enough, what becomes of a disturbed or failed round.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::busy::{Others, PERCENT_MAX, Snapshot};
+use crate::machine::{self, Machine};
+use crate::pages;
+use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
+use crate::store::{Record, Round, Store};
+
+/// How long the machine is watched before each round.
+const WATCH: Duration = Duration::from_secs(3);
+/// How often a busy machine is watched again before the run is refused. What a round leaves behind (a JVM that ends) settles meanwhile.
+const WATCHES_MAX: u32 = 5;
+/// Most rounds that one scenario can be asked for.
+pub const ROUNDS_MAX: u32 = 50;
+
+/// What the caller asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whom to measure against, where the scenario has that rival.
+    pub against: Vec<Side>,
+    /// Rounds of each side; `None`: what the scenario says.
+    pub rounds: Option<u32>,
+    /// Run on a busy machine too.
+    pub force: bool,
+    /// Forget rounds that are there already.
+    pub again: bool,
+}
+
+/// Runs one scenario to the number of rounds wanted and gives its record. Every round is stored at once.
+///
+/// # Errors
+/// What is missing or went wrong, in a sentence. Rounds that ran before stay stored.
+pub fn run(
+    scenario: &dyn Scenario,
+    ctx: &Ctx,
+    options: &Options,
+    store: &Store,
+    repository: &Path,
+) -> Result<Record> {
+    let known = if options.again {
+        None
+    } else {
+        store.load(scenario.name())?
+    };
+    let fresh = Record::new(scenario);
+    let mut record = Record {
+        rows: fresh.rows.clone(),
+        about: fresh.about.clone(),
+        ..known.unwrap_or(fresh)
+    };
+    let rounds = options.rounds.unwrap_or_else(|| scenario.rounds());
+    let plan = plan(rounds, &sides(scenario, options), &record);
+    if plan.is_empty() {
+        ctx.progress(format!(
+            "{rounds} rounds are there already; --again measures anew"
+        ));
+        return Ok(record);
+    }
+    if !record.rounds.is_empty() {
+        ctx.progress(format!(
+            "{} rounds are there already, going on with the others",
+            record.counted().count()
+        ));
+    }
+    check(scenario, ctx)?;
+    quiet_machine(ctx, options)?;
+    let mut setup = guarded(|| scenario.setup(ctx))?;
+    record.remarks = ctx.take_remarks();
+    record.machine = Machine::look();
+    let commit = machine::commit(repository);
+    for (number, side) in plan {
+        ctx.progress(format!("round {number} of {rounds}: {}", side.title()));
+        let round = one_round(setup.as_mut(), ctx, options, (number, side), &commit)?;
+        let again = round.others_during.disturb() && !options.force;
+        record.rounds.push(round);
+        store.save(&record)?;
+        if again {
+            ctx.progress("disturbed by others; the round runs once more");
+            let second = one_round(setup.as_mut(), ctx, options, (number, side), &commit)?;
+            if let Some(first) = record.rounds.last_mut() {
+                first.replaced = true;
+            }
+            record.rounds.push(second);
+            store.save(&record)?;
+        }
+    }
+    Ok(record)
+}
+
+/// The sides that a scenario runs with.
+fn sides(scenario: &dyn Scenario, options: &Options) -> Vec<Side> {
+    let rival = scenario
+        .rival()
+        .filter(|rival| options.against.contains(rival));
+    [Some(Side::Tarn), rival].into_iter().flatten().collect()
+}
+
+/// The rounds that are left, alternating A B B A so that what drifts over time hits both sides alike.
+fn plan(rounds: u32, sides: &[Side], record: &Record) -> Vec<(u32, Side)> {
+    let mut plan = Vec::new();
+    for number in 1..=rounds.min(ROUNDS_MAX) {
+        let mut order = sides.to_vec();
+        if number % 2 == 0 {
+            order.reverse();
+        }
+        plan.extend(
+            order
+                .into_iter()
+                .map(|side| (number, side))
+                .filter(|(n, side)| !record.has(*n, *side)),
+        );
+    }
+    plan
+}
+
+fn check(scenario: &dyn Scenario, ctx: &Ctx) -> Result<()> {
+    if scenario.runs_systems() {
+        machine::check_product()?;
+        machine::check_java()?;
+    }
+    machine::check_disk(scenario.disk_bytes(ctx))
+}
+
+/// Watches the machine until it is quiet.
+fn quiet_machine(ctx: &Ctx, options: &Options) -> Result<Others> {
+    let mut watched = 0;
+    loop {
+        let before = Snapshot::take();
+        thread::sleep(WATCH.mul_f64(ctx.scale()));
+        let others = before.others_since(std::process::id());
+        watched += 1;
+        if !others.disturb() {
+            return Ok(others);
+        }
+        if options.force {
+            ctx.progress(format!(
+                "the machine is busy: others use {}; running anyway, marked",
+                others.describe()
+            ));
+            return Ok(others);
+        }
+        if watched >= WATCHES_MAX {
+            bail!(
+                "the machine is busy: others use {}, at most {PERCENT_MAX} % are allowed. End them and run this again, it goes on with the \
+                 rounds that are left; --force runs anyway and marks the figures",
+                others.describe()
+            );
+        }
+        ctx.progress(format!(
+            "waiting for the machine: others use {}",
+            others.describe()
+        ));
+    }
+}
+
+fn one_round(
+    rounds: &mut dyn Rounds,
+    ctx: &Ctx,
+    options: &Options,
+    (number, side): (u32, Side),
+    commit: &str,
+) -> Result<Round> {
+    let others_before = quiet_machine(ctx, options)?;
+    if ctx.scale() == 1.0 {
+        pages::warm(ctx)?;
+    }
+    let (before, started_unix_s) = (Snapshot::take(), unix_s());
+    let load_average = load_average();
+    let samples = guarded(|| rounds.round(ctx, side))?;
+    let others_during = before.others_since(std::process::id());
+    if let Some(bad) = samples.iter().find(|s| !s.value.is_finite()) {
+        bail!(
+            "the round of {} gave no number for {} {} {}",
+            side.title(),
+            bad.row,
+            bad.cell,
+            bad.measure
+        );
+    }
+    Ok(Round {
+        round: number,
+        side,
+        started_unix_s,
+        ended_unix_s: unix_s(),
+        commit: commit.to_owned(),
+        scale: ctx.scale(),
+        forced: options.force && (others_before.disturb() || others_during.disturb()),
+        load_average,
+        others_before,
+        others_during,
+        replaced: false,
+        remarks: ctx.take_remarks(),
+        samples: samples.into_iter().map(Sample::into).collect(),
+    })
+}
+
+/// Runs `step` and turns a panic of the test harness (its way to say that a system did not come up) into an error.
+fn guarded<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(anyhow!(
+            "{}",
+            text.unwrap_or("it ended for a reason it could not say")
+        ))
+    })
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs())
+}
+
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ')
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::round;
+
+    const BOTH: [Side; 2] = [Side::Tarn, Side::Kafka];
+
+    #[test]
+    fn sides_alternate() {
+        use Side::{Kafka, Tarn};
+        let order = [
+            (1, Tarn),
+            (1, Kafka),
+            (2, Kafka),
+            (2, Tarn),
+            (3, Tarn),
+            (3, Kafka),
+        ];
+        assert_eq!(plan(3, &BOTH, &Record::default()), order);
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_goes_on_with_what_is_left() {
+        let record = Record {
+            rounds: vec![
+                round(1, Side::Tarn, "P1", "s", 1.0),
+                round(1, Side::Kafka, "P1", "s", 1.0),
+                round(2, Side::Kafka, "P1", "s", 1.0),
+            ],
+            ..Record::default()
+        };
+        assert_eq!(plan(2, &BOTH, &record), [(2, Side::Tarn)]);
+        assert!(plan(1, &BOTH, &record).is_empty());
+    }
+
+    #[test]
+    fn a_panic_becomes_a_sentence() {
+        let said = guarded::<()>(|| panic!("kafka does not come up")).unwrap_err();
+        assert_eq!(said.to_string(), "kafka does not come up");
+    }
+
+    struct Fixed;
+
+    impl Scenario for Fixed {
+        fn name(&self) -> &'static str {
+            "fixed"
+        }
+        fn rows(&self) -> &'static [&'static str] {
+            &["P1"]
+        }
+        fn rival(&self) -> Option<Side> {
+            Some(Side::Kafka)
+        }
+        fn runs_systems(&self) -> bool {
+            false
+        }
+        fn setup(&self, _ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
+            Ok(Box::new(Self))
+        }
+    }
+
+    impl Rounds for Fixed {
+        fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
+            ctx.remark("said");
+            let value = if side == Side::Tarn { 1.0 } else { 5.0 };
+            Ok(vec![Sample::new(
+                "P1",
+                "",
+                crate::rows::measure::PROCESSOR_S_PER_GB,
+                value,
+            )])
+        }
+    }
+
+    #[test]
+    fn rounds_are_stored_and_not_run_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let ctx = Ctx::new(0.01, |_| {});
+        let options = Options {
+            against: vec![Side::Kafka],
+            rounds: Some(1),
+            force: true,
+            again: false,
+        };
+        let first = run(&Fixed, &ctx, &options, &store, folder.path()).unwrap();
+        assert_eq!((first.rounds.len(), first.rounds[0].remarks.len()), (2, 1));
+        let second = run(&Fixed, &ctx, &options, &store, folder.path()).unwrap();
+        let times = |r: &Record| r.rounds.iter().map(|r| r.ended_unix_s).collect::<Vec<_>>();
+        assert_eq!(times(&second), times(&first));
+        assert_eq!(store.load("fixed").unwrap().unwrap().rounds.len(), 2);
+    }
+}
