@@ -6,6 +6,7 @@
 
 // Modules in the order of the alphabet, one line each.
 pub mod busy;
+pub mod load;
 pub mod machine;
 pub mod mirroring;
 pub mod mm2;
@@ -20,6 +21,6 @@ pub mod scenario;
 pub mod scenarios;
 pub mod stats;
 pub mod store;
-pub mod svg;
+mod svg;
 pub mod table;
 pub mod wan;

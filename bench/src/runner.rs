@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::busy::{Others, PERCENT_MAX, Snapshot};
 use crate::machine::{self, Machine};
+use crate::pages;
 use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 use crate::store::{Record, Round, Store};
 
@@ -167,6 +168,9 @@ fn one_round(
     commit: &str,
 ) -> Result<Round> {
     let others_before = quiet_machine(ctx, options)?;
+    if ctx.scale() == 1.0 {
+        pages::warm(ctx)?;
+    }
     let (before, started_unix_s) = (Snapshot::take(), unix_s());
     let load_average = load_average();
     let samples = guarded(|| rounds.round(ctx, side))?;

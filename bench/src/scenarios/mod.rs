@@ -6,6 +6,11 @@ use crate::scenario::Scenario;
 pub mod machine_limits;
 
 // Brokers: produce, consume, end to end, durability (P1–P8).
+mod broker;
+pub mod broker_durability;
+pub mod broker_latency;
+pub mod broker_requests;
+pub mod broker_throughput;
 
 // Scale, start, restart, idle, failover (P9–P12, X7, X11).
 
@@ -26,7 +31,10 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         // The machine itself.
         &machine_limits::MachineLimits,
         // Brokers.
-
+        &broker_throughput::BrokerThroughput,
+        &broker_requests::BrokerRequests,
+        &broker_latency::BrokerLatency,
+        &broker_durability::BrokerDurability,
         // Scale.
 
         // Mirrors.
