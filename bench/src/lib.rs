@@ -6,7 +6,13 @@
 
 // Modules in the order of the alphabet, one line each.
 pub mod busy;
+pub mod load;
 pub mod machine;
+pub mod mirroring;
+pub mod mm2;
+pub mod page;
+pub mod pages;
+pub mod plot;
 pub mod process;
 pub mod profile;
 pub mod rows;
@@ -15,4 +21,6 @@ pub mod scenario;
 pub mod scenarios;
 pub mod stats;
 pub mod store;
+mod svg;
 pub mod table;
+pub mod wan;

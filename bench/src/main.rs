@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use tarn_bench::load;
 use tarn_bench::runner::{self, Options, ROUNDS_MAX};
 use tarn_bench::scenario::{Ctx, Scenario, Side};
 use tarn_bench::store::{Record, Store};
-use tarn_bench::{machine, scenarios, table};
+use tarn_bench::{machine, page, pages, scenarios, table};
 
 /// Measures Tarn beside a real Kafka and beside MirrorMaker 2, in rounds that alternate, and builds docs/performance.md from the figures.
 ///
@@ -44,7 +45,11 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let result = match load::command::asked_for() {
+        Some(load) => load.run().map(|()| true),
+        None => run(&Arguments::parse()),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {
@@ -63,7 +68,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
         return Ok(true);
     }
+    let docs = repository.join("docs");
     if arguments.what == ["page"] {
+        page::write(&docs)?;
         return Ok(true);
     }
     let chosen = choose(&arguments.what)?;
@@ -90,7 +97,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
                 failed.push(scenario.name());
             }
         }
+        if store.folder() == published || arguments.profile {
+            page::write(&docs)?;
+        }
     }
+    pages::release();
     write_json(arguments, &records)?;
     if !failed.is_empty() {
         eprintln!("bench: not finished: {}", failed.join(", "));

@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::busy::{Others, PERCENT_MAX, Snapshot};
 use crate::machine::{self, Machine};
+use crate::pages;
 use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 use crate::store::{Record, Round, Store};
 
@@ -48,10 +49,11 @@ pub fn run(
     } else {
         store.load(scenario.name())?
     };
+    let fresh = Record::new(scenario);
     let mut record = Record {
-        rounds: known.map_or_else(Vec::new, |known| known.rounds),
-        machine: Machine::look(),
-        ..Record::new(scenario)
+        rows: fresh.rows.clone(),
+        about: fresh.about.clone(),
+        ..known.unwrap_or(fresh)
     };
     let rounds = options.rounds.unwrap_or_else(|| scenario.rounds());
     let plan = plan(rounds, &sides(scenario, options), &record);
@@ -71,6 +73,7 @@ pub fn run(
     quiet_machine(ctx, options)?;
     let mut setup = guarded(|| scenario.setup(ctx))?;
     record.remarks = ctx.take_remarks();
+    record.machine = Machine::look();
     let commit = machine::commit(repository);
     for (number, side) in plan {
         ctx.progress(format!("round {number} of {rounds}: {}", side.title()));
@@ -130,7 +133,7 @@ fn quiet_machine(ctx: &Ctx, options: &Options) -> Result<Others> {
     let mut watched = 0;
     loop {
         let before = Snapshot::take();
-        thread::sleep(WATCH);
+        thread::sleep(WATCH.mul_f64(ctx.scale()));
         let others = before.others_since(std::process::id());
         watched += 1;
         if !others.disturb() {
@@ -165,6 +168,9 @@ fn one_round(
     commit: &str,
 ) -> Result<Round> {
     let others_before = quiet_machine(ctx, options)?;
+    if ctx.scale() == 1.0 {
+        pages::warm(ctx)?;
+    }
     let (before, started_unix_s) = (Snapshot::take(), unix_s());
     let load_average = load_average();
     let samples = guarded(|| rounds.round(ctx, side))?;

@@ -4,17 +4,15 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tarn_tests::kafka::Kafka;
 use tarn_tests::process::Scratch;
 use tarn_tests::tarn::Tarn;
 
+use crate::pages;
 use crate::profile::Recording;
 
 /// Rounds of a scenario whose round of both sides takes about a minute at most.
@@ -22,14 +20,8 @@ pub const ROUNDS: u32 = 5;
 /// Rounds of a scenario whose round of both sides takes longer.
 pub const ROUNDS_SLOW: u32 = 3;
 
-/// What a warming of the page cache writes at once: what brokers write at once.
-const WARM_PIECE_BYTES: usize = 256 * 1024;
-/// The most that a warming writes.
-const WARM_BYTES_MAX: u64 = 6_000_000_000;
-/// A pass slower than this met pages that had to be fetched from the host, and is repeated.
-const WARM_BYTES_PER_S: f64 = 1e9;
-/// How often a warming writes its file at most.
-const WARM_PASSES_MAX: u32 = 2;
+/// A phase that appends less than this is not worth a warming.
+const WARM_BYTES_MIN: u64 = 50_000_000;
 
 /// One system under test: Tarn alone, a real Kafka, or MirrorMaker 2 with a real Kafka as its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
@@ -208,27 +200,16 @@ impl Ctx {
         Scratch::new(name)
     }
 
-    /// Makes `bytes` of memory ready for the page cache. The first touch of a page that this virtual machine has handed back to its host costs
-    /// several times what the append itself costs, to whichever system happens to touch it. Writing a file and removing it leaves as many
-    /// pages in hand, for about two seconds: call it right before the measured part, alike for all sides.
+    /// Makes memory ready for the page cache, for a phase that appends `bytes` ([`pages::warm`] says why). The runner does it before each
+    /// round; a scenario does it again when it deleted much since, right before the measured part and alike for all sides.
     ///
     /// # Errors
-    /// The disk does not take the file.
+    /// The temporary folder takes no sparse file.
     pub fn warm_pages(&self, bytes: u64) -> Result<()> {
-        let piece = vec![1; WARM_PIECE_BYTES];
-        for _ in 0..WARM_PASSES_MAX {
-            let (scratch, started) = (self.scratch("pages"), Instant::now());
-            let mut file = File::create(scratch.path().join("pages"))?;
-            for _ in 0..bytes.min(WARM_BYTES_MAX).div_ceil(WARM_PIECE_BYTES as u64) {
-                file.write_all(&piece)
-                    .context("the disk has no room for warming the page cache")?;
-            }
-            if started.elapsed().as_secs_f64() * WARM_BYTES_PER_S > bytes as f64 {
-                continue;
-            }
-            break;
+        if self.scale < 1.0 || bytes < WARM_BYTES_MIN {
+            return Ok(());
         }
-        Ok(())
+        pages::warm(self)
     }
 
     /// Runs `phase`, the measured part of a round of Tarn whose process is `pid`. When the caller asked for profiles, it is sampled meanwhile

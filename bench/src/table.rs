@@ -115,7 +115,10 @@ pub fn bound_text(bound: &Bound, better: Better, measure: &str) -> String {
             Better::Less => "≤",
             Better::More => "≥",
         };
-        parts.push(format!("{sign} {absolute} {measure}"));
+        // "p99 ms" says what is counted; the bound is in its unit.
+        let is_percentile = measure.starts_with('p') && measure.ends_with(" ms");
+        let unit = if is_percentile { "ms" } else { measure };
+        parts.push(format!("{sign} {absolute} {unit}"));
     }
     let mut text = parts.join(" and ");
     if let Some((of, _)) = bound.or_share_of {

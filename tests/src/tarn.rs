@@ -16,7 +16,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 
-/// The `tarn` program: `TARN_BIN`, else the one that cargo built next to this test.
+/// The `tarn` program: `TARN_BIN`, else the one that cargo built for the profile of this test or program.
 ///
 /// # Panics
 /// When there is none; the text says how to build it.
@@ -26,11 +26,12 @@ pub fn program() -> PathBuf {
         return path.into();
     }
     let exe = std::env::current_exe().expect("path of the test");
-    let profile = exe
-        .ancestors()
-        .nth(2)
-        .expect("target/PROFILE/deps/test")
-        .to_owned();
+    // A test is target/PROFILE/deps/TEST, a program target/PROFILE/PROGRAM.
+    let folder = exe.parent().expect("a folder with the test");
+    let profile = match folder.file_name() {
+        Some(name) if name == "deps" => folder.parent().expect("target/PROFILE"),
+        _ => folder,
+    };
     let path = profile.join("tarn");
     assert!(
         path.exists(),

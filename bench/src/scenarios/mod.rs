@@ -6,6 +6,11 @@ use crate::scenario::Scenario;
 pub mod machine_limits;
 
 // Brokers: produce, consume, end to end, durability (P1–P8).
+mod broker;
+pub mod broker_durability;
+pub mod broker_latency;
+pub mod broker_requests;
+pub mod broker_throughput;
 
 // Scale, start, restart, idle, failover (P9–P12, X7, X11).
 mod scale;
@@ -15,8 +20,14 @@ pub mod scale_restart;
 pub mod scale_start;
 
 // Mirrors beside MirrorMaker 2 (X1–X6, X10, X12).
+pub mod mirror_bystander;
+pub mod mirror_compressed;
+pub mod mirror_copy;
+pub mod mirror_fanin;
+pub mod mirror_lag;
 
 // Mirrors over a long line (X8).
+pub mod wan;
 
 /// Every scenario, in the order in which `all` runs them.
 #[must_use]
@@ -25,7 +36,10 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         // The machine itself.
         &machine_limits::MachineLimits,
         // Brokers.
-
+        &broker_throughput::BrokerThroughput,
+        &broker_requests::BrokerRequests,
+        &broker_latency::BrokerLatency,
+        &broker_durability::BrokerDurability,
         // Scale.
         &scale_start::Start,
         &scale_restart::Restart,
@@ -33,7 +47,12 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &scale_mirror::IdleMirror,
         &scale_mirror::Failover,
         // Mirrors.
-
+        &mirror_copy::MirrorCopy,
+        &mirror_compressed::MirrorCompressed,
+        &mirror_lag::MirrorLag,
+        &mirror_fanin::MirrorFanIn,
+        &mirror_bystander::MirrorBystander,
         // Long line.
+        &wan::LongLine,
     ]
 }

@@ -1,7 +1,7 @@
 //! Prepares `session-serve` (what the broker does for a client's incremental fetch session) and `session-follow` (what the mirror does for
 //! its session at a source). Records play no part in them, so both shapes are the same.
 
-use tarn_mirror::fetcher::incremental::{Ask, FetchSession};
+use tarn_mirror::fetcher::incremental::{Ask, FetchSession, Wants};
 use tarn_server::fetch_session::{Asked, PartitionKey, SessionCache, Told, TopicKey, Wanted};
 use tarn_wire::Uuid;
 
@@ -92,16 +92,21 @@ pub(super) fn prepare_follow(_: Shape) -> Prepared {
         last_fetched_epoch: -1,
         bytes_max: 1 << 20,
     };
-    let mut asks: Vec<(usize, Ask)> = (0..PARTITIONS).map(|index| (index, ask)).collect();
+    let mut wants = Wants::new(PARTITIONS);
+    (0..PARTITIONS).for_each(|index| wants.set(index, Some(ask)));
     let mut session = FetchSession::default();
-    session.plan(&asks, true);
+    session.plan(&mut wants, true);
     session.answered(SESSION);
     let work = move || {
         for turn in 1..=REQUESTS {
             for index in moved(turn) {
-                asks[index].1.fetch_offset = turn as i64;
+                let moved = Ask {
+                    fetch_offset: turn as i64,
+                    ..ask
+                };
+                wants.set(index, Some(moved));
             }
-            let plan = session.plan(&asks, true);
+            let plan = session.plan(&mut wants, true);
             assert_eq!(plan.named.len(), MOVED, "only what moved is named");
             session.answered(SESSION);
             std::hint::black_box(plan);

@@ -1,0 +1,176 @@
+//! Many partitions with little in each (X6): processor time of the destination side, and the lag of a sample of them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tarn_tests::raw::RawClient;
+
+use crate::mirroring::destination::Destination;
+use crate::mirroring::observe::{Reader, Schedule, Writer};
+use crate::mirroring::source::Source;
+use crate::mirroring::wire::{self, Topic};
+use crate::mm2;
+use crate::process::{Meter, Usage};
+use crate::rows::measure;
+use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+
+/// Topics of the first cell, and those that the second adds.
+const NARROW_TOPICS: u64 = 10;
+const WIDE_TOPICS: u64 = 40;
+const PARTITIONS_PER_TOPIC: i32 = 100;
+const WARM_S: u64 = 10;
+const MEASURED_S: u64 = 20;
+const LEAST_S: u64 = 3;
+/// Partitions whose lag is watched: enough samples, and a reader whose own cost does not show.
+const WATCHED: usize = 50;
+const LIMIT: Duration = Duration::from_secs(240);
+const BYTES_PER_PARTITION: u64 = 256 * 1024;
+
+/// The scenario.
+#[derive(Debug)]
+pub struct MirrorFanIn;
+
+impl Scenario for MirrorFanIn {
+    fn name(&self) -> &'static str {
+        "mirror-fanin"
+    }
+
+    fn rows(&self) -> &'static [&'static str] {
+        &["X6"]
+    }
+
+    fn rival(&self) -> Option<Side> {
+        Some(Side::Mm2)
+    }
+
+    fn rounds(&self) -> u32 {
+        ROUNDS_SLOW
+    }
+
+    fn about(&self) -> &'static str {
+        "One record of 100 bytes a second to each of 1,000 partitions (10 topics), then to each of 5,000 (40 topics more on the same \
+         destination), a hundred requests a second. After 10 s of warm-up, 20 s are counted: processor time of the destination side as a \
+         share of one core, and the lag of 50 partitions, seen by a reader at the destination. The round ends with the comparison of the \
+         copies of all partitions."
+    }
+
+    fn disk_bytes(&self, ctx: &Ctx) -> u64 {
+        let topics = ctx.scaled(NARROW_TOPICS, 1) + ctx.scaled(WIDE_TOPICS, 1);
+        2 * topics * PARTITIONS_PER_TOPIC as u64 * BYTES_PER_PARTITION
+    }
+
+    fn setup(&self, ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
+        let topics = |name: &str, count| -> Vec<Topic> {
+            (0..count)
+                .map(|i| Topic::new(format!("{name}-{i:02}"), PARTITIONS_PER_TOPIC))
+                .collect()
+        };
+        let source = Source::start(ctx);
+        let narrow = topics("narrow", ctx.scaled(NARROW_TOPICS, 1));
+        let wide = topics("wide", ctx.scaled(WIDE_TOPICS, 1));
+        ctx.progress("creating the partitions at the source");
+        source.create(&narrow)?;
+        source.create(&wide)?;
+        Ok(Box::new(FanIn {
+            source,
+            narrow,
+            wide,
+        }))
+    }
+}
+
+struct FanIn {
+    source: Source,
+    narrow: Vec<Topic>,
+    wide: Vec<Topic>,
+}
+
+impl Rounds for FanIn {
+    fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
+        let mut to = Destination::start(ctx, side, &self.source, mm2::best_for_lag(), &[])?;
+        let mut samples = Vec::new();
+        let all: Vec<Topic> = self.narrow.iter().chain(&self.wide).cloned().collect();
+        let cells = [
+            ("1,000 partitions", "narrow-.*", &self.narrow),
+            ("5,000 partitions", "wide-.*", &all),
+        ];
+        for (cell, pattern, topics) in cells {
+            ctx.progress(format!("{}: {cell}", side.title()));
+            to.add(pattern)?;
+            to.await_caught_up(&self.source, topics, LIMIT)?;
+            samples.extend(self.trickle(ctx, cell, topics, &mut to)?);
+        }
+        to.prove(&self.source, &all)?;
+        Ok(samples)
+    }
+}
+
+impl FanIn {
+    fn trickle(
+        &self,
+        ctx: &Ctx,
+        cell: &str,
+        topics: &[Topic],
+        to: &mut Destination,
+    ) -> Result<Vec<Sample>> {
+        let clock = Instant::now();
+        let before = self.source.ends(topics)?.iter().sum::<i64>().unsigned_abs();
+        let writer = Writer::start(self.source.kafka().port(), Schedule::trickle(topics), clock)?;
+        // Every partition has got its first record, so that nothing here is still being made ready.
+        std::thread::sleep(Duration::from_secs(ctx.scaled(WARM_S, LEAST_S)));
+        to.await_caught_up(&self.source, topics, LIMIT)?;
+        let reader = Reader::start(to.port(), watched(to.port(), topics)?, clock)?;
+        std::thread::sleep(Duration::from_secs(1));
+        let from = clock.elapsed();
+        let source_pid = [self.source.kafka().process().id()];
+        let source_before = Usage::of(&source_pid);
+        let meter = Meter::start(&to.pids());
+        std::thread::sleep(Duration::from_secs(ctx.scaled(MEASURED_S, LEAST_S)));
+        let (processor_s, wall_s) = meter.read();
+        let source_s = Usage::of(&source_pid).since(&source_before);
+        let window = from..clock.elapsed();
+        let sent = writer.stop()?;
+        self.source.await_records(topics, before + sent)?;
+        to.await_caught_up(&self.source, topics, LIMIT)?;
+        let lags = reader.stop(&window)?;
+        ensure!(lags.count() > 0, "the reader saw no record of {cell}");
+        let sample = |measure, value| Sample::new("X6", cell, measure, value);
+        Ok(vec![
+            sample(measure::PERCENT_OF_A_CORE, 100.0 * processor_s / wall_s),
+            sample(measure::P50_MS, lags.quantile_ms(0.5)),
+            sample(measure::P99_MS, lags.quantile_ms(0.99)),
+            Sample::new(
+                "X6",
+                format!("{cell}, the source meanwhile"),
+                measure::PERCENT_OF_A_CORE,
+                100.0 * source_s / wall_s,
+            ),
+        ])
+    }
+}
+
+/// Partitions spread over all topics, with their log ends at the destination.
+fn watched(port: u16, topics: &[Topic]) -> Result<Vec<(String, i32, i64)>> {
+    let ends = wire::log_ends(&mut RawClient::connect(port)?, topics)?;
+    let all = topics
+        .iter()
+        .flat_map(|t| (0..t.partitions).map(|p| (t.name.clone(), p)));
+    let step = (ends.len() / WATCHED).max(1);
+    Ok(all
+        .zip(ends)
+        .map(|((topic, partition), end)| (topic, partition, end))
+        .step_by(step)
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cells_hold_the_partitions_that_they_are_named_after() {
+        let partitions = |topics: u64| topics * PARTITIONS_PER_TOPIC as u64;
+        assert_eq!(partitions(NARROW_TOPICS), 1000);
+        assert_eq!(partitions(NARROW_TOPICS + WIDE_TOPICS), 5000);
+    }
+}
