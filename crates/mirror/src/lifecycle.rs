@@ -192,8 +192,7 @@ impl LifeCycle {
                         source_id,
                     )
                 });
-                cell.leader_epoch = leader_epoch;
-                cell.source_topic_id = source_id;
+                cell.learn(leader_epoch, source_id);
                 cell.wish(member.desired, member.change_offset, at);
             }
         }

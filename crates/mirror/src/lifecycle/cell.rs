@@ -168,6 +168,17 @@ impl Cell {
         }
     }
 
+    /// What the image says of the leadership here and of the topic at the source. A fetcher that works with something else is told at once.
+    pub(crate) fn learn(&mut self, leader_epoch: i32, source_topic_id: Option<Uuid>) {
+        if (self.leader_epoch, self.source_topic_id) == (leader_epoch, source_topic_id) {
+            return;
+        }
+        (self.leader_epoch, self.source_topic_id) = (leader_epoch, source_topic_id);
+        if self.action == Action::Fetch {
+            (self.due_ms, self.ensured) = (0, 0);
+        }
+    }
+
     /// The wish changed, or was repeated.
     pub(crate) fn wish(&mut self, desired: DesiredState, change_offset: i64, at: Now) {
         let again = change_offset > self.change_offset;

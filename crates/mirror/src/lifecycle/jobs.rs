@@ -74,7 +74,22 @@ impl LifeCycle {
         let log = found
             .ok()
             .map(|p| (p.log().latest_epoch(), p.log().log_end_offset()));
+        self.ask_for_epoch(partition);
         self.finish(place, generation, |cell, at| cell.quiesced(log, at));
+    }
+
+    /// Asks for the epoch that the stop sequence needs, before its turn: what many partitions ask for goes into one decision, while those that
+    /// ask in their turn wait for one decision after the other.
+    fn ask_for_epoch(&self, partition: &MirrorPartition) {
+        let (topic_id, index) = (partition.topic_id, partition.partition);
+        let Ok(found) = self.tools.replicas.partition_by_id(&topic_id, index) else {
+            return;
+        };
+        if let Some(latest) = found.log().latest_epoch()
+            && found.leader_epoch() <= latest
+        {
+            self.tools.bumper.request(topic_id, index, latest);
+        }
     }
 
     async fn stop_fetching(&self, place: Place, generation: u64, partition: &MirrorPartition) {
@@ -86,6 +101,7 @@ impl LifeCycle {
     }
 
     async fn stop(&self, place: Place, generation: u64, partition: &MirrorPartition) {
+        self.ask_for_epoch(partition);
         let Ok(_permit) = self.stops.acquire().await else {
             return;
         };

@@ -25,7 +25,7 @@ const PASS_MS: u64 = 500;
 const GATHER_MS: u64 = 2;
 
 /// Passes between two sweeps for keys of mirrors and topics that are gone.
-const SWEEP_PASSES: u32 = 20;
+const SWEEP_PASSES: u32 = 120;
 
 /// Topics marked as stopped in one decision.
 const STOPPED_PER_DECISION_MAX: usize = 1_000;
@@ -39,8 +39,23 @@ struct Pass {
     writes: Vec<(Place, u64, Write)>,
     jobs: Vec<(Place, u64, JobKind, CancellationToken)>,
     fetches: Vec<FetchAssignment>,
-    /// Topics of which at least one partition is STOPPED here and not marked yet.
+    /// Topics of which every partition led here is STOPPED, and that are not marked yet.
     stopped: BTreeMap<Uuid, (Str, i64)>,
+}
+
+impl Pass {
+    /// Takes a cell in; all cells of a topic come one after the other. `open` is the last topic that has one that is not stopped: asking the
+    /// store about a topic before all of it is stopped here would cost a read of all its states at every pass.
+    fn count_stopped(&mut self, open: &mut Option<Uuid>, topic_id: Uuid, cell: &Cell) {
+        if !cell.is_stopped() {
+            self.stopped.remove(&topic_id);
+            *open = Some(topic_id);
+        } else if *open != Some(topic_id) {
+            self.stopped
+                .entry(topic_id)
+                .or_insert_with(|| (cell.partition.topic.clone(), cell.change_offset));
+        }
+    }
 }
 
 impl LifeCycle {
@@ -70,6 +85,7 @@ impl LifeCycle {
     fn look(&self) -> Pass {
         let at = self.at();
         let mut pass = Pass::default();
+        let mut open = None;
         let mut cells = self.cells.lock();
         for (place, cell) in cells.iter_mut() {
             if cell.remembers_failure() {
@@ -104,10 +120,7 @@ impl LifeCycle {
                 Some(Work::Fetch(assignment)) => pass.fetches.push(assignment),
             }
             self.guard(cell);
-            if cell.is_stopped() {
-                pass.stopped
-                    .insert(place.0, (cell.partition.topic.clone(), cell.change_offset));
-            }
+            pass.count_stopped(&mut open, place.0, cell);
         }
         pass
     }
