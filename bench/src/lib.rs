@@ -6,6 +6,7 @@
 
 // Modules in the order of the alphabet, one line each.
 pub mod busy;
+pub mod load;
 pub mod machine;
 pub mod mirroring;
 pub mod mm2;
@@ -22,3 +23,4 @@ pub mod stats;
 pub mod store;
 mod svg;
 pub mod table;
+pub mod wan;

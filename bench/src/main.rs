@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use tarn_bench::load;
 use tarn_bench::runner::{self, Options, ROUNDS_MAX};
 use tarn_bench::scenario::{Ctx, Scenario, Side};
 use tarn_bench::store::{Record, Store};
@@ -44,7 +45,11 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let result = match load::command::asked_for() {
+        Some(load) => load.run().map(|()| true),
+        None => run(&Arguments::parse()),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {

@@ -16,6 +16,12 @@ pub mod measure {
     pub const MB_PER_S: &str = "MB/s";
     /// 10^9 bytes a second of wall time.
     pub const GB_PER_S: &str = "GB/s";
+    /// Requests that were answered in a second.
+    pub const REQUESTS_SERVED_PER_S: &str = "requests served/s";
+    /// Processor time of the load generator itself for 10^9 bytes.
+    pub const GENERATOR_S_PER_GB: &str = "generator processor s/GB";
+    /// Processor time of the load generator itself for 1,000 requests.
+    pub const GENERATOR_S_PER_1000_REQUESTS: &str = "generator processor s/1,000 requests";
     /// What the link carries of what it could.
     pub const PERCENT_OF_LINK: &str = "% of the link";
     /// Median latency.

@@ -3,6 +3,7 @@
 //! moment at which the writer got round to it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -197,19 +198,20 @@ impl Reader {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it and gives the lags of the records that were due after `from`.
+    /// Ends it and gives the lags of the records that were due in `window`. Call it when they all have arrived: the worst come last.
     ///
     /// # Errors
     /// The destination closed the connection or refused a fetch.
-    pub fn stop(self, from: Duration) -> Result<Lags> {
+    pub fn stop(self, window: &Range<Duration>) -> Result<Lags> {
         self.stop.store(true, Ordering::Relaxed);
         let seen = self
             .thread
             .join()
             .map_err(|_| anyhow!("the reader panicked"))??;
-        let from = u64::try_from(from.as_nanos())?;
-        let late = seen.into_iter().filter(|(stamp, _)| *stamp >= from);
-        Ok(Lags::of(late.map(|(_, lag)| lag).collect()))
+        let counted = seen
+            .into_iter()
+            .filter(|(stamp, _)| window.contains(&Duration::from_nanos(*stamp)));
+        Ok(Lags::of(counted.map(|(_, lag)| lag).collect()))
     }
 }
 
@@ -217,6 +219,7 @@ impl Reader {
 fn read(mut session: Session, clock: Instant, stop: &AtomicBool) -> Result<Vec<(u64, u64)>> {
     let mut seen = Vec::new();
     while !stop.load(Ordering::Relaxed) {
+        // What comes last is seen in the answer that is being waited for when the order to stop comes.
         let stamps = session.fetch()?;
         let now = u64::try_from(clock.elapsed().as_nanos())?;
         seen.extend(stamps.into_iter().map(|s| (s, now.saturating_sub(s))));

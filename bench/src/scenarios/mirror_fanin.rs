@@ -128,10 +128,11 @@ impl FanIn {
         std::thread::sleep(Duration::from_secs(ctx.scaled(MEASURED_S, LEAST_S)));
         let (processor_s, wall_s) = meter.read();
         let source_s = Usage::of(&source_pid).since(&source_before);
-        let lags = reader.stop(from)?;
+        let window = from..clock.elapsed();
         let sent = writer.stop()?;
         self.source.await_records(topics, before + sent)?;
         to.await_caught_up(&self.source, topics, LIMIT)?;
+        let lags = reader.stop(&window)?;
         ensure!(lags.count() > 0, "the reader saw no record of {cell}");
         let sample = |measure, value| Sample::new("X6", cell, measure, value);
         Ok(vec![

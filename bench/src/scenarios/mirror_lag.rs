@@ -55,10 +55,14 @@ impl Scenario for MirrorLag {
     }
 
     fn setup(&self, ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
-        Ok(Box::new(Streams {
+        let mut streams = Streams {
             source: Source::start(ctx),
             topics: 0,
-        }))
+        };
+        ctx.progress("warming the source");
+        let topic = streams.fresh_topic()?;
+        streams.stream(ctx, &topic, RATES[0].1, None)?;
+        Ok(Box::new(streams))
     }
 }
 
@@ -86,7 +90,6 @@ impl Rounds for Streams {
             to.add(&topic.name)?;
             let lags = self.stream(ctx, &topic, bytes_per_s, Some(&mut to))?;
             samples.extend(figures(rate, &lags));
-            to.await_caught_up(&self.source, std::slice::from_ref(&topic), LIMIT)?;
             to.prove(&self.source, std::slice::from_ref(&topic))?;
         }
         Ok(samples)
@@ -107,14 +110,14 @@ impl Streams {
         ctx: &Ctx,
         topic: &Topic,
         bytes_per_s: u64,
-        to: Option<&mut Destination>,
+        mut to: Option<&mut Destination>,
     ) -> Result<Lags> {
         let clock = Instant::now();
         let source_port = self.source.kafka().port();
         let writer = Writer::start(source_port, Schedule::stream(topic, bytes_per_s), clock)?;
         let warm = Duration::from_secs(ctx.scaled(WARM_S, LEAST_S));
         let topics = std::slice::from_ref(topic);
-        let port = match to {
+        let port = match &mut to {
             Some(to) => {
                 // The stream runs: the first record here ends the start-up of the mirror.
                 to.await_share(topics, &[1], 1.0, LIMIT)?;
@@ -128,9 +131,13 @@ impl Streams {
         std::thread::sleep(Duration::from_secs(1).min(warm));
         let from = clock.elapsed();
         std::thread::sleep(Duration::from_secs(ctx.scaled(MEASURED_S, LEAST_S)));
-        let lags = reader.stop(from)?;
+        let window = from..clock.elapsed();
         let sent = writer.stop()?;
         self.source.await_records(topics, sent)?;
+        if let Some(to) = to {
+            to.await_caught_up(&self.source, topics, LIMIT)?;
+        }
+        let lags = reader.stop(&window)?;
         ensure!(lags.count() > 0, "the reader saw no record");
         Ok(lags)
     }

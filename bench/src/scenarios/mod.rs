@@ -6,6 +6,11 @@ use crate::scenario::Scenario;
 pub mod machine_limits;
 
 // Brokers: produce, consume, end to end, durability (P1–P8).
+mod broker;
+pub mod broker_durability;
+pub mod broker_latency;
+pub mod broker_requests;
+pub mod broker_throughput;
 
 // Scale, start, restart, idle, failover (P9–P12, X7, X11).
 
@@ -17,6 +22,7 @@ pub mod mirror_fanin;
 pub mod mirror_lag;
 
 // Mirrors over a long line (X8).
+pub mod wan;
 
 /// Every scenario, in the order in which `all` runs them.
 #[must_use]
@@ -25,7 +31,10 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         // The machine itself.
         &machine_limits::MachineLimits,
         // Brokers.
-
+        &broker_throughput::BrokerThroughput,
+        &broker_requests::BrokerRequests,
+        &broker_latency::BrokerLatency,
+        &broker_durability::BrokerDurability,
         // Scale.
 
         // Mirrors.
@@ -35,5 +44,6 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &mirror_fanin::MirrorFanIn,
         &mirror_bystander::MirrorBystander,
         // Long line.
+        &wan::LongLine,
     ]
 }

@@ -27,6 +27,7 @@ mod mirror;
 mod names;
 mod partition_log;
 mod producers;
+mod reserve;
 mod scan;
 mod segment;
 mod state;

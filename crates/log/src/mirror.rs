@@ -221,8 +221,9 @@ impl MirrorAppend {
         if held_back {
             // Its first bytes came with an earlier piece and were held back until the segment was known.
             run.write_out(&self.log, w, piece)?;
-            self.log.mark_unpublished(w, &run.segment);
-            run.segment.log.write_at(&head, run.position)?;
+            let end = run.position + head.len() as u64;
+            self.log.mark_unpublished(w, &run.segment, end);
+            run.segment.write(&head, run.position)?;
             run.position += head.len() as u64;
         } else {
             run.extend(at..at + used);
@@ -439,8 +440,8 @@ impl Run {
     ) -> Result<(), LogError> {
         let bytes = &piece[self.unwritten.clone()];
         if !bytes.is_empty() {
-            log.mark_unpublished(w, &self.segment);
-            self.segment.log.write_at(bytes, self.position)?;
+            log.mark_unpublished(w, &self.segment, self.position + bytes.len() as u64);
+            self.segment.write(bytes, self.position)?;
             self.position += bytes.len() as u64;
             self.unwritten = 0..0;
         }

@@ -76,8 +76,8 @@ pub(crate) struct Writer {
     /// Token of the live verbatim append; 0 for none.
     mirror_token: u64,
     tokens_given: u64,
-    /// Bytes may stand behind the published size of the active segment.
-    unpublished: bool,
+    /// Where bytes written to the active segment end, when that may be behind its published size; 0 = nowhere.
+    written_to: u64,
     /// Number of truncations so far: a flush that spans one must not raise the recovery point.
     truncations: u64,
     /// Segments with unsynced bytes.

@@ -12,12 +12,16 @@ use tarn_records::{BatchHeader, NO_TIMESTAMP};
 use crate::error::LogError;
 use crate::index::{OffsetIndex, TimeIndex};
 use crate::names;
+use crate::reserve::Reserve;
 use crate::scan::{Found, Scanner, Stop};
 use crate::state::{FileHandle, LogDirState};
 use crate::txn_index::TxnIndex;
 
 /// Positions are 32-bit in the index; a file may not pass this.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// More allocated bytes than this behind the end of a file were reserved; less is the file system's rounding.
+const LEFTOVER_BYTES_MIN: u64 = 4 << 20;
 
 /// One segment of a log.
 #[derive(Debug)]
@@ -29,6 +33,7 @@ pub(crate) struct Segment {
     pub(crate) txns: TxnIndex,
     size: AtomicU64,
     tail: Mutex<Tail>,
+    reserve: Mutex<Reserve>,
 }
 
 /// What the writer knows beyond the indexes.
@@ -58,6 +63,7 @@ impl Segment {
                 first_timestamp: None,
                 created_ms: now_ms,
             }),
+            reserve: Mutex::default(),
         }
     }
     /// A new, empty one; makes the `.log` file.
@@ -249,12 +255,45 @@ impl Segment {
         self.offsets.truncate_to_position(position)?;
         self.times.truncate_to_offset(offset)?;
         self.txns.truncate_to_offset(offset)?;
-        self.log.set_len(position)?;
+        self.cut_file(position)?;
         self.restore_tail().map(|_| ())
     }
     /// Removes bytes behind the published size.
     pub(crate) fn cut_unpublished(&self) -> Result<(), LogError> {
-        self.log.set_len(self.size())
+        self.cut_file(self.size())
+    }
+    fn cut_file(&self, len: u64) -> Result<(), LogError> {
+        self.reserve.lock().cut_at(len);
+        self.log.set_len(len)
+    }
+    /// Writes bytes of batches; a segment that grew large has blocks reserved ahead of them.
+    pub(crate) fn write(&self, bytes: &[u8], position: u64) -> Result<(), LogError> {
+        let end = position + bytes.len() as u64;
+        let ahead = self.reserve.lock().ahead_of(end);
+        if let Some(range) = ahead
+            && let Err(e) = self.log.reserve(range)
+        {
+            // Only speed is lost; whether the bytes fit is for the write to tell.
+            tracing::debug!(segment = %self.log.path().display(), error = %e, "no blocks reserved ahead");
+            self.reserve.lock().failed();
+        }
+        self.log.write_at(bytes, position)
+    }
+    /// Gives reserved blocks behind the end back: nothing will be appended soon.
+    pub(crate) fn give_back(&self) -> Result<(), LogError> {
+        let size = self.size();
+        if self.reserve.lock().is_ahead_of(size) {
+            self.cut_file(size)?;
+        }
+        Ok(())
+    }
+    /// Gives back what a broker that crashed had reserved.
+    pub(crate) fn give_back_leftover(&self) -> Result<(), LogError> {
+        let size = self.size();
+        match self.log.bytes_allocated()? {
+            Some(allocated) if allocated > size + LEFTOVER_BYTES_MIN => self.cut_file(size),
+            _ => Ok(()),
+        }
     }
 
     /// Writes out the indexes for good: no more appends will come (roll, close).

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,6 +18,9 @@ use crate::error::LogError;
 const OPEN_FILES_MAX: usize = 4096;
 /// The share of the process limit that log files may take (sockets need the rest).
 const OPEN_FILES_SHARE: u64 = 2;
+
+/// Unit in which the system counts the blocks of a file, whatever the file system's is.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// State shared by all logs of one directory. [`LogDirState::detached`] makes one without a [`crate::LogDir`] (tests, the
 /// metadata log).
@@ -124,6 +127,17 @@ impl LogDirState {
     #[cfg(not(test))]
     fn injected_write_fault(&self, _n: usize) -> io::Result<()> {
         Ok(())
+    }
+    #[cfg(not(test))]
+    fn injected_reserve_fault(&self, _n: u64) -> io::Result<()> {
+        Ok(())
+    }
+    #[cfg(test)]
+    fn injected_reserve_fault(&self, n: u64) -> io::Result<()> {
+        match *self.faults.space.lock() {
+            Some(left) if left < n => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
+        }
     }
     #[cfg(not(test))]
     fn injected_sync_fault(&self) -> io::Result<()> {
@@ -330,6 +344,14 @@ impl FileHandle {
         });
         done.map_err(|e| self.state.write_failed("write", &self.path, &e))
     }
+    /// Reserves blocks for `range` without changing the length. Nobody depends on it, so its errors are harmless.
+    pub(crate) fn reserve(self: &Arc<Self>, range: std::ops::Range<u64>) -> io::Result<()> {
+        let len = range.end.saturating_sub(range.start);
+        self.state.injected_reserve_fault(len)?;
+        let keep_size = rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&*self.get()?, keep_size, range.start, len)?;
+        Ok(())
+    }
     /// Cuts the file; a failure leaves unknown bytes and is final.
     pub(crate) fn set_len(self: &Arc<Self>, len: u64) -> Result<(), LogError> {
         self.state.check_online()?;
@@ -374,6 +396,14 @@ impl FileHandle {
     pub(crate) fn len_on_disk(&self) -> Result<Option<u64>, LogError> {
         match std::fs::metadata(&self.path) {
             Ok(m) => Ok(Some(m.len())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.read_failed(e)),
+        }
+    }
+    /// Bytes of disk the file takes, `None` when it does not exist.
+    pub(crate) fn bytes_allocated(&self) -> Result<Option<u64>, LogError> {
+        match std::fs::metadata(&self.path) {
+            Ok(m) => Ok(Some(m.blocks() * STAT_BLOCK_BYTES)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(self.read_failed(e)),
         }

@@ -12,8 +12,6 @@ use crate::error::LogError;
 use crate::partition_log::PartitionLog;
 
 const THREADS_MAX: usize = 64;
-/// How often an idle thread looks at the clock for old dirty logs when nothing wakes it.
-const IDLE_LOOK: Duration = Duration::from_secs(60);
 
 /// Called once, on a syncer thread, with the recovery point reached or the error that took the directory offline.
 /// Must not block.
@@ -247,8 +245,10 @@ impl Shared {
                 self.changed.notify_all();
                 return None;
             }
-            let until = deadline.unwrap_or_else(|| Instant::now() + IDLE_LOOK);
-            self.changed.wait_until(&mut queue, until);
+            match deadline {
+                Some(deadline) => _ = self.changed.wait_until(&mut queue, deadline),
+                None => self.changed.wait(&mut queue),
+            }
         }
     }
     /// Takes out the waiters this flush served; the others make the log ready again.

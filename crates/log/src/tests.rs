@@ -6,6 +6,7 @@ mod kafka_files;
 mod mirroring;
 mod model;
 mod recovery;
+mod reserving;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -34,6 +34,7 @@ impl ReplicaManager {
             self.clone()
                 .every(self.config.checkpoint_ms, ReplicaManager::checkpoint),
         );
+        self.tasks.spawn(self.clone().checkpoint_by_bytes());
         self.tasks.spawn(self.clone().keep_log_starts());
         let manager = self.clone();
         self.tasks.spawn(async move {
@@ -47,6 +48,21 @@ impl ReplicaManager {
                 manager.look_for_offline_dirs(&mut known);
             }
         });
+    }
+
+    /// Moves the recovery points on whenever much was appended.
+    async fn checkpoint_by_bytes(self: Arc<Self>) {
+        while self
+            .cancel
+            .run_until_cancelled(self.shared.checkpoint.notified())
+            .await
+            .is_some()
+        {
+            let manager = self.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || manager.checkpoint()).await {
+                error!(%error, "background work stopped");
+            }
+        }
     }
 
     /// Writes the checkpoints soon after a log start moved by order, once for all that move together.

@@ -26,6 +26,9 @@ use crate::topic_config::{BrokerValues, TopicConfig};
 /// Logs opened, recovered or deleted at the same time.
 const BLOCKING_JOBS_MAX: usize = 8;
 
+/// Syncs under way at the same time. They wait for the disk, not for a core, and syncs of several files share one commit of a journal.
+const SYNC_THREADS: usize = 8;
+
 /// Settings of the room.
 #[derive(Clone, Debug)]
 pub struct ReplicaConfig {
@@ -54,7 +57,7 @@ impl ReplicaConfig {
             node_id,
             log_dirs,
             durability: Durability::Disk,
-            sync_threads: 2,
+            sync_threads: SYNC_THREADS,
             sync_policy: SyncPolicy::default(),
             broker_values: BrokerValues::new(),
             retention_check_ms: 300_000,

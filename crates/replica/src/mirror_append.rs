@@ -75,6 +75,7 @@ impl PartitionMirrorAppend {
             return Err(self.partition.not_mirroring());
         };
         let result = append.push(piece);
+        self.partition.shared().note_bytes(piece.len() as u64);
         self.show_progress();
         result.map_err(|error| self.partition.failed(error))
     }

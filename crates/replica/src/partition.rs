@@ -318,6 +318,7 @@ impl Partition {
         };
         let info = appended.map_err(|error| self.failed(error))?;
         if !info.duplicate {
+            self.shared.note_bytes(info.bytes);
             self.appended();
         }
         Ok(info)
@@ -343,12 +344,25 @@ impl Partition {
         offset: i64,
         acks: i16,
     ) -> Result<(), ReplicaError> {
-        let must_sync = self.internal || (acks == -1 && self.shared.durability == Durability::Disk);
-        if must_sync && self.log.recovery_point() < offset {
-            let synced = self.shared.sync_upto(&self.log, offset).await;
-            synced.map_err(|error| self.failed(error))?;
+        match self.begin_wait(offset, acks) {
+            Some(wait) => wait.await,
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// As [`Partition::wait_committed`], but the disk is asked at once, before the wait is polled; `None` when nothing is to be waited for.
+    pub fn begin_wait(
+        self: &Arc<Self>,
+        offset: i64,
+        acks: i16,
+    ) -> Option<impl Future<Output = Result<(), ReplicaError>> + Send + use<>> {
+        let must_sync = self.internal || (acks == -1 && self.shared.durability == Durability::Disk);
+        if !must_sync || self.log.recovery_point() >= offset {
+            return None;
+        }
+        let synced = self.shared.sync_upto(&self.log, offset);
+        let partition = self.clone();
+        Some(async move { synced.await.map_err(|error| partition.failed(error)) })
     }
 
     /// What follows an append, local or mirrored: the high watermark moves, waiting fetches look again.

@@ -1,12 +1,16 @@
 //! What all partitions of this broker have in common: identity, durability, the syncer, and the news about broken directories.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarn_log::{LogError, PartitionLog, Syncer};
 use tokio::sync::{Notify, oneshot};
 
 use crate::durability::Durability;
+
+/// Bytes over all partitions after which recovery points are written before their time. A start after a crash reads no more than this
+/// (and what arrives while it is written), a fraction of a second.
+const CHECKPOINT_BYTES: u64 = 512 << 20;
 
 /// Shared by the manager and its partitions.
 pub(crate) struct Shared {
@@ -15,6 +19,10 @@ pub(crate) struct Shared {
     pub(crate) syncer: Arc<Syncer>,
     /// Something was written since the last checkpoint.
     active: AtomicBool,
+    /// Bytes appended since a checkpoint was asked for by their number.
+    uncheckpointed_bytes: AtomicU64,
+    /// So much was appended that the checkpoint should not wait for its time.
+    pub(crate) checkpoint: Notify,
     /// A log directory went offline; the manager looks which.
     pub(crate) offline: Notify,
     /// A log start moved on somebody's order.
@@ -28,16 +36,19 @@ impl Shared {
             durability,
             syncer,
             active: AtomicBool::new(false),
+            uncheckpointed_bytes: AtomicU64::new(0),
+            checkpoint: Notify::new(),
             offline: Notify::new(),
             log_start: Notify::new(),
         })
     }
 
-    pub(crate) async fn sync_upto(
+    /// Asks for the sync at once; the future only waits for it.
+    pub(crate) fn sync_upto(
         &self,
         log: &Arc<PartitionLog>,
         offset: i64,
-    ) -> Result<(), LogError> {
+    ) -> impl Future<Output = Result<(), LogError>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         self.syncer.sync_upto(
             log,
@@ -47,11 +58,14 @@ impl Shared {
                 let _ = sender.send(outcome);
             }),
         );
-        match receiver.await {
-            Ok(outcome) => outcome.map(|_| ()),
-            Err(_) => Err(LogError::Closed {
-                topic_partition: format!("{}-{}", log.topic(), log.partition()),
-            }),
+        let log = log.clone();
+        async move {
+            match receiver.await {
+                Ok(outcome) => outcome.map(|_| ()),
+                Err(_) => Err(LogError::Closed {
+                    topic_partition: format!("{}-{}", log.topic(), log.partition()),
+                }),
+            }
         }
     }
 
@@ -59,6 +73,17 @@ impl Shared {
     pub(crate) fn note_append(&self, log: &Arc<PartitionLog>) {
         if self.durability == Durability::Disk {
             self.syncer.note_append(log);
+        }
+    }
+
+    /// Counts appended bytes, so that a crash leaves only a bounded tail to be checked.
+    pub(crate) fn note_bytes(&self, bytes: u64) {
+        let before = self
+            .uncheckpointed_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes >= CHECKPOINT_BYTES {
+            self.uncheckpointed_bytes.store(0, Ordering::Relaxed);
+            self.checkpoint.notify_one();
         }
     }
 

@@ -98,7 +98,12 @@ impl Call {
 }
 
 /// What a route does with a body.
-pub(crate) type Run = fn(Arc<Node>, Call, Bytes) -> BoxFuture<Result<Answer, Refusal>>;
+pub(crate) enum Run {
+    /// Decided without waiting for anything.
+    Now(fn(&Arc<Node>, Call, Bytes) -> Result<Answer, Refusal>),
+    /// May wait before it is decided.
+    Waiting(fn(Arc<Node>, Call, Bytes) -> BoxFuture<Result<Answer, Refusal>>),
+}
 
 /// One row: an API that is implemented.
 pub(crate) struct Route {
@@ -182,5 +187,8 @@ pub(crate) async fn handle(
         client_id,
         connection: connection.clone(),
     };
-    (route.run)(node.clone(), call, body).await
+    match route.run {
+        Run::Now(run) => run(node, call, body),
+        Run::Waiting(run) => run(node.clone(), call, body).await,
+    }
 }

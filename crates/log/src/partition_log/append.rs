@@ -66,9 +66,8 @@ impl PartitionLog {
         };
         let segment = self.segment_for(&mut w, span, now_ms)?;
         let start = segment.size();
-        w.mark_dirty(&segment);
-        w.unpublished = true;
-        if let Err(e) = segment.log.write_at(bytes, start) {
+        self.mark_unpublished(&mut w, &segment, start + span.bytes);
+        if let Err(e) = segment.write(bytes, start) {
             self.cut_unpublished(&mut w)?;
             return Err(e);
         }
@@ -78,7 +77,6 @@ impl PartitionLog {
             position += i.header.size() as u64;
         }
         self.publish_appended(&segment, position, next_offset, span.bytes);
-        w.unpublished = false;
         Ok(AppendInfo {
             first_offset,
             last_offset: next_offset - 1,
@@ -128,10 +126,11 @@ impl PartitionLog {
         self.cut_unpublished(w)
     }
     pub(crate) fn cut_unpublished(&self, w: &mut Writer) -> Result<(), LogError> {
-        if let Some(active) = self.active().filter(|_| w.unpublished) {
+        // Only when there is something to cut: cutting takes the blocks reserved ahead with it.
+        if let Some(active) = self.active().filter(|a| w.written_to > a.size()) {
             active.cut_unpublished()?;
         }
-        w.unpublished = false;
+        w.written_to = 0;
         Ok(())
     }
     pub(crate) fn begin_mirror(&self, w: &mut Writer) -> Result<u64, LogError> {
@@ -223,6 +222,7 @@ impl PartitionLog {
         self.cut_unpublished(w)?;
         if let Some(active) = self.active() {
             active.seal()?;
+            active.give_back()?;
             // Its indexes are synced with the next flush: recovery will not rebuild them any more.
             w.mark_dirty(&active);
         }
@@ -285,9 +285,10 @@ impl PartitionLog {
         self.publish_end(segment, position, next_offset);
         self.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
-    pub(crate) fn mark_unpublished(&self, w: &mut Writer, segment: &Arc<Segment>) {
+    /// Bytes up to `end` are about to be written to the active segment.
+    pub(crate) fn mark_unpublished(&self, w: &mut Writer, segment: &Arc<Segment>, end: u64) {
         w.mark_dirty(segment);
-        w.unpublished = true;
+        w.written_to = w.written_to.max(end);
     }
 
     /// A log without any record may start again below its log start: the source's log start can stand inside a batch

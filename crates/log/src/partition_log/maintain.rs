@@ -323,6 +323,7 @@ impl PartitionLog {
             w.closed = true;
             if let Some(active) = self.active() {
                 active.seal()?;
+                active.give_back()?;
                 let end = self.log_end_offset();
                 if !w.snapshots.contains(&end) {
                     self.write_snapshot(&mut w, end, true)?;

@@ -83,7 +83,7 @@ impl PartitionLog {
                 deleted: false,
                 mirror_token: 0,
                 tokens_given: 0,
-                unpublished: false,
+                written_to: 0,
                 truncations: 0,
                 dirty: Vec::new(),
                 new_files: false,
@@ -306,6 +306,9 @@ impl PartitionLog {
         self.drop_snapshots(w, |offset| {
             offset > end || (!bases.contains(&offset) && Some(offset) != newest)
         });
+        if !options.clean_shutdown {
+            last.give_back_leftover()?;
+        }
         segments.iter().for_each(|s| s.release_files());
         Ok(())
     }

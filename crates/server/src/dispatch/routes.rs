@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tarn_wire::{ApiKey, Request, messages};
 
-use super::{Answer, BoxFuture, Call, Refusal, Route};
+use super::{Answer, BoxFuture, Call, Refusal, Route, Run};
 use crate::handlers as h;
 use crate::node::Node;
 
@@ -18,13 +18,15 @@ macro_rules! route {
         Route {
             key: messages::$request::KEY,
             accepted_max: $accepted_max,
-            run: |node: Arc<Node>, call: Call, body: Bytes| -> BoxFuture<Result<Answer, Refusal>> {
-                Box::pin(async move {
-                    let request = call.decode::<messages::$request>(body)?;
-                    let response = $handler(&node, &call, request).await;
-                    call.encode(&response).map(Answer::Ready)
-                })
-            },
+            run: Run::Waiting(
+                |node: Arc<Node>, call: Call, body: Bytes| -> BoxFuture<Result<Answer, Refusal>> {
+                    Box::pin(async move {
+                        let request = call.decode::<messages::$request>(body)?;
+                        let response = $handler(&node, &call, request).await;
+                        call.encode(&response).map(Answer::Ready)
+                    })
+                },
+            ),
         }
     };
 }
@@ -35,14 +37,18 @@ macro_rules! raw_route {
         Route {
             key: $key,
             accepted_max: None,
-            run: |node, call, body| Box::pin($handler(node, call, body)),
+            run: Run::Waiting(|node, call, body| Box::pin($handler(node, call, body))),
         }
     };
 }
 
 /// All APIs that are implemented, ascending by key.
 pub(crate) static ROUTES: &[Route] = &[
-    raw_route!(ApiKey::PRODUCE, h::produce::handle),
+    Route {
+        key: ApiKey::PRODUCE,
+        accepted_max: None,
+        run: Run::Now(h::produce::handle),
+    },
     route!(FetchRequest, h::fetch::handle, Some(19)),
     route!(ListOffsetsRequest, h::list_offsets::handle),
     route!(MetadataRequest, h::metadata::handle),

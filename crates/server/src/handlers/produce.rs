@@ -15,7 +15,7 @@ use tarn_wire::messages::produce_response::{
 use tarn_wire::messages::{ProduceRequest, ProduceResponse};
 use tarn_wire::{ErrorCode, Records, Str, Uuid};
 
-use crate::dispatch::{Answer, Call, Refusal};
+use crate::dispatch::{Answer, BoxFuture, Call, Refusal};
 use crate::node::{Node, now_ms};
 
 /// First version that names topics by id.
@@ -38,11 +38,11 @@ struct Part {
 struct Outcome {
     topic: usize,
     response: PartitionProduceResponse,
-    /// Partition and offset to wait for.
-    wait: Option<(Arc<Partition>, i64)>,
+    /// What the acknowledgement still waits for; under way already.
+    wait: Option<BoxFuture<Result<(), ReplicaError>>>,
 }
 
-pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<Answer, Refusal> {
+pub(crate) fn handle(node: &Arc<Node>, call: Call, body: Bytes) -> Result<Answer, Refusal> {
     let request: ProduceRequest = call.decode(body.clone())?;
     let (acks, timeout) = (
         request.acks,
@@ -50,7 +50,7 @@ pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<A
     );
     let by_id = call.version >= BY_ID_FROM;
     let transactional = request.transactional_id.is_some();
-    let (topics, parts) = plan(&node, &request, by_id, &body);
+    let (topics, parts) = plan(node, &request, by_id, &body);
     // From here on nothing but `body` holds the frame, so that it can be changed in place.
     drop(request);
     let mut frame = match body.try_into_mut() {
@@ -60,7 +60,7 @@ pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<A
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(parts.len());
     for part in parts {
         outcomes.push(append(
-            &node,
+            node,
             &call,
             acks,
             transactional,
@@ -83,11 +83,13 @@ pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<A
     }
     if outcomes.iter().all(|outcome| outcome.wait.is_none()) {
         return call
-            .encode(&response(&node, &call, topics, outcomes))
+            .encode(&response(node, &call, topics, outcomes))
             .map(Answer::Ready);
     }
+    let node = node.clone();
+    let deadline = tokio::time::Instant::now() + timeout;
     Ok(Answer::Later(Box::pin(async move {
-        wait(acks, timeout, &mut outcomes).await;
+        wait(deadline, &mut outcomes).await;
         let response = response(&node, &call, topics, outcomes);
         call.encode(&response)
             .map(Some)
@@ -162,7 +164,9 @@ fn append(
                 error_message: None,
                 ..PartitionProduceResponse::default()
             },
-            wait: (acks == -1).then_some((partition, info.last_offset + 1)),
+            wait: partition
+                .begin_wait(info.last_offset + 1, acks)
+                .map(|wait| -> BoxFuture<_> { Box::pin(wait) }),
         },
         Err((code, message, leader)) => {
             let leader = leader.filter(|_| call.version >= LEADER_HINT_FROM);
@@ -282,21 +286,19 @@ fn refused(
 }
 
 /// Waits for all partitions together; what is not done in time is answered with REQUEST_TIMED_OUT.
-async fn wait(acks: i16, timeout: Duration, outcomes: &mut [Outcome]) {
-    let deadline = tokio::time::Instant::now() + timeout;
+async fn wait(deadline: tokio::time::Instant, outcomes: &mut [Outcome]) {
     for outcome in outcomes {
-        let Some((partition, offset)) = outcome.wait.take() else {
+        let Some(wait) = outcome.wait.take() else {
             continue;
         };
-        let error =
-            match tokio::time::timeout_at(deadline, partition.wait_committed(offset, acks)).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => (error.code(), error.to_string()),
-                Err(_) => (
-                    ErrorCode::REQUEST_TIMED_OUT,
-                    "the records are stored but were not acknowledged in time".to_owned(),
-                ),
-            };
+        let error = match tokio::time::timeout_at(deadline, wait).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => (error.code(), error.to_string()),
+            Err(_) => (
+                ErrorCode::REQUEST_TIMED_OUT,
+                "the records are stored but were not acknowledged in time".to_owned(),
+            ),
+        };
         outcome.response = refused(outcome.response.index, error.0, error.1, None);
     }
 }

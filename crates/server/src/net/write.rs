@@ -1,17 +1,21 @@
 //! Writes answer frames: inline pieces with one vectored write, file ranges with `sendfile`, never a copy of record bytes in user space.
+//! What of a file is not in memory is loaded elsewhere first (`cold`).
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use rustix::net::SendFlags;
 use tarn_wire::{FileRange, Frame, Segment};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::cold;
+
 /// Most pieces in one vectored write.
 const PIECES_MAX: usize = 64;
-/// Most bytes in one `sendfile`: a cold range must not hold the worker for long.
-const SENDFILE_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes in one `sendfile`; other tasks of the worker get their turn in between.
+const SENDFILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Writes a whole frame. `stall_max`: how long the peer may take nothing before the connection counts as dead.
 pub(crate) async fn write_frame(
@@ -24,7 +28,7 @@ pub(crate) async fn write_frame(
         match segment {
             Segment::Bytes(bytes) => inline.push(bytes),
             Segment::File(range) => {
-                write_inline(stream, &mut inline, stall_max).await?;
+                write_ahead_of_file(stream, &mut inline, stall_max).await?;
                 send_file(stream, range, stall_max).await?;
             }
         }
@@ -42,20 +46,59 @@ async fn writable(stream: &TcpStream, stall_max: Duration) -> io::Result<()> {
     }
 }
 
+/// Writes pieces that a file range follows: the kernel keeps a small piece back and sends it together with the first bytes of the file.
+async fn write_ahead_of_file(
+    stream: &TcpStream,
+    pieces: &mut Vec<Bytes>,
+    stall_max: Duration,
+) -> io::Result<()> {
+    if let [only] = pieces.as_slice() {
+        let sent = stream.try_io(Interest::WRITABLE, || {
+            rustix::net::send(stream, only, SendFlags::MORE | SendFlags::NOSIGNAL)
+                .map_err(io::Error::from)
+        });
+        match sent {
+            Ok(sent) => pieces[0].advance(sent),
+            Err(error) if is_temporary(&error) => {}
+            Err(error) => return Err(error),
+        }
+        pieces.retain(|piece| !piece.is_empty());
+    }
+    write_inline(stream, pieces, stall_max).await
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
 async fn write_inline(
     stream: &TcpStream,
     pieces: &mut Vec<Bytes>,
     stall_max: Duration,
 ) -> io::Result<()> {
+    while !try_write_inline(stream, pieces)? {
+        writable(stream, stall_max).await?;
+    }
+    Ok(())
+}
+
+/// Writes as much as the socket takes now; true when that was all. What was written is taken out of `pieces`.
+pub(super) fn try_write_inline(stream: &TcpStream, pieces: &mut Vec<Bytes>) -> io::Result<bool> {
     let mut at = 0;
     while at < pieces.len() {
-        let written = {
-            let slices: Vec<IoSlice<'_>> = pieces[at..]
-                .iter()
-                .take(PIECES_MAX)
-                .map(|piece| IoSlice::new(piece))
-                .collect();
-            stream.try_write_vectored(&slices)
+        let written = match &pieces[at..] {
+            [only] => stream.try_write(only),
+            several => {
+                let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+                let count = several.len().min(PIECES_MAX);
+                for (slice, piece) in slices.iter_mut().zip(several) {
+                    *slice = IoSlice::new(piece);
+                }
+                stream.try_write_vectored(&slices[..count])
+            }
         };
         match written {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -69,21 +112,28 @@ async fn write_inline(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                writable(stream, stall_max).await?
+                pieces.drain(..at);
+                return Ok(false);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
     pieces.clear();
-    Ok(())
+    Ok(true)
 }
 
 async fn send_file(stream: &TcpStream, range: FileRange, stall_max: Duration) -> io::Result<()> {
     let mut offset = range.offset;
-    let mut left = range.len;
-    while left > 0 {
-        let want = left.min(SENDFILE_BYTES_MAX) as usize;
+    let end = range.offset + range.len;
+    // Up to where the file is known to be in memory.
+    let mut warm_to = offset;
+    while offset < end {
+        if offset >= warm_to {
+            warm_to = end.min(offset + SENDFILE_BYTES_MAX);
+            cold::warm(&range.file, offset..warm_to).await?;
+        }
+        let want = (warm_to - offset) as usize;
         let sent = stream.try_io(Interest::WRITABLE, || {
             rustix::fs::sendfile(stream, &*range.file, Some(&mut offset), want)
                 .map_err(io::Error::from)
@@ -96,7 +146,9 @@ async fn send_file(stream: &TcpStream, range: FileRange, stall_max: Duration) ->
                     "the segment became shorter while it was sent",
                 ));
             }
-            Ok(sent) => left -= sent as u64,
+            // A reader that keeps up would hold the worker for the whole answer.
+            Ok(_) if offset >= warm_to && offset < end => tokio::task::yield_now().await,
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 writable(stream, stall_max).await?
             }
