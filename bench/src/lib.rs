@@ -23,3 +23,4 @@ pub mod stats;
 pub mod store;
 mod svg;
 pub mod table;
+pub mod wan;

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ pub struct Kafka {
     logging: Logging,
     scratch: Scratch,
     jvm: Jvm,
+    /// Where it runs and listens, when that is not this network namespace.
+    elsewhere: Option<(String, Ipv4Addr)>,
 }
 
 /// How the JVM of a node is set up.
@@ -72,6 +76,21 @@ impl Kafka {
             .unwrap_or_else(|e| panic!("kafka {KAFKA_CURRENT}: {e:#}"))
     }
 
+    /// As [`Kafka::start_measured`], in the network namespace `namespace`, where it listens on `address`.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_measured_in(
+        namespace: &str,
+        address: Ipv4Addr,
+        settings: &[(&str, &str)],
+    ) -> Self {
+        let elsewhere = Some((namespace.to_owned(), address));
+        Self::try_start_in(elsewhere, KAFKA_CURRENT, settings, Jvm::Measured, false)
+            .unwrap_or_else(|e| panic!("kafka {KAFKA_CURRENT} in namespace {namespace}: {e:#}"))
+    }
+
     /// The node of the current version that the cases of this process share. Each uses topics of its own; nobody kills it.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Kafka> = OnceLock::new();
@@ -88,11 +107,25 @@ impl Kafka {
         jvm: Jvm,
         delete_at_end: bool,
     ) -> Result<Self> {
+        Self::try_start_in(None, version, settings, jvm, delete_at_end)
+    }
+
+    fn try_start_in(
+        elsewhere: Option<(String, Ipv4Addr)>,
+        version: &str,
+        settings: &[(&str, &str)],
+        jvm: Jvm,
+        delete_at_end: bool,
+    ) -> Result<Self> {
         let scratch = Scratch::new(&format!("kafka-{version}"));
         let dir = scratch.path();
         let logging = Logging::write(dir, "WARN");
         let port = free_port();
-        let config = if has_kraft(version) {
+        let config = if let Some((_, address)) = &elsewhere {
+            // The controller stays on the namespace's own loopback.
+            let here = format!("PLAINTEXT://127.0.0.1:{port}");
+            kraft_config(dir, port, jvm).replace(&here, &format!("PLAINTEXT://{address}:{port}"))
+        } else if has_kraft(version) {
             kraft_config(dir, port, jvm)
         } else {
             zookeeper_config(dir, port)?
@@ -106,6 +139,7 @@ impl Kafka {
             dir,
             &logging,
             jvm,
+            elsewhere.as_ref().map(|(namespace, _)| namespace.as_str()),
             Some(&random_id()),
             delete_at_end,
         )?;
@@ -116,6 +150,7 @@ impl Kafka {
             logging,
             scratch,
             jvm,
+            elsewhere,
         };
         kafka.await_ready();
         Ok(kafka)
@@ -151,6 +186,7 @@ impl Kafka {
             dir,
             &logging,
             self.jvm,
+            None,
             Some(&cluster_id),
             false,
         )
@@ -162,25 +198,39 @@ impl Kafka {
             logging,
             scratch,
             jvm: self.jvm,
+            elsewhere: None,
         };
         kafka.await_ready();
         kafka
     }
 
     fn await_ready(&mut self) {
-        let (port, process) = (self.port, &mut self.process);
+        let address = SocketAddr::from((self.host(), self.port));
+        let process = &mut self.process;
         wait::until(START_LIMIT, "kafka answers ApiVersions", || {
             process.check_running().unwrap_or_else(|e| panic!("{e:#}"));
-            raw::api_versions(port)
+            raw::api_versions_of(address)
                 .map(|_| ())
                 .map_err(|e| format!("{e:#}"))
         });
     }
 
+    fn namespace(&self) -> Option<&str> {
+        self.elsewhere
+            .as_ref()
+            .map(|(namespace, _)| namespace.as_str())
+    }
+
+    fn host(&self) -> Ipv4Addr {
+        self.elsewhere
+            .as_ref()
+            .map_or(Ipv4Addr::LOCALHOST, |(_, address)| *address)
+    }
+
     /// Its address.
     #[must_use]
     pub fn bootstrap(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.host(), self.port)
     }
 
     /// Its client port.
@@ -248,6 +298,7 @@ impl Kafka {
             self.scratch.path(),
             &self.logging,
             self.jvm,
+            self.namespace(),
             None,
             false,
         )
@@ -265,6 +316,7 @@ fn launch(
     dir: &Path,
     logging: &Logging,
     jvm: Jvm,
+    namespace: Option<&str>,
     first_as: Option<&str>,
     delete_at_end: bool,
 ) -> Result<Process> {
@@ -300,8 +352,25 @@ fn launch(
     if delete_at_end {
         command.env("TARN_DELETE_AT_END", dir);
     }
+    if let Some(namespace) = namespace {
+        command = inside(namespace, &command);
+    }
     command.current_dir(dir);
     Process::spawn(&format!("kafka-{version}"), command, &dir.join("kafka.log"))
+}
+
+/// The same command in a network namespace; `ip` becomes the command, so the process id stays the same.
+fn inside(namespace: &str, command: &Command) -> Command {
+    let mut ip = Command::new("ip");
+    ip.args(["netns", "exec", namespace])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (key, value) in command.get_envs() {
+        if let Some(value) = value {
+            ip.env(key, value);
+        }
+    }
+    ip
 }
 
 fn common_config(dir: &Path, port: u16, jvm: Jvm) -> String {

@@ -75,8 +75,15 @@ impl RawClient {
     /// # Errors
     /// Nobody listens.
     pub fn connect(port: u16) -> Result<Self> {
-        let stream =
-            TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), IO_LIMIT)?;
+        Self::connect_to(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    /// Connects to any address.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect_to(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, IO_LIMIT)?;
         stream.set_read_timeout(Some(IO_LIMIT))?;
         stream.set_write_timeout(Some(IO_LIMIT))?;
         stream.set_nodelay(true)?;
@@ -235,7 +242,15 @@ impl RawClient {
 /// # Errors
 /// Nobody answers.
 pub fn api_versions(port: u16) -> Result<BTreeMap<i16, (i16, i16)>> {
-    let mut client = RawClient::connect(port)?;
+    api_versions_of(SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+/// As [`api_versions`], for a node elsewhere.
+///
+/// # Errors
+/// It does not answer, or not well.
+pub fn api_versions_of(address: SocketAddr) -> Result<BTreeMap<i16, (i16, i16)>> {
+    let mut client = RawClient::connect_to(address)?;
     client.set_read_limit(Duration::from_secs(5))?;
     let answer: ApiVersionsResponse = client.call(0, &ApiVersionsRequest::default())?;
     ensure!(

@@ -22,6 +22,7 @@ pub mod mirror_fanin;
 pub mod mirror_lag;
 
 // Mirrors over a long line (X8).
+pub mod wan;
 
 /// Every scenario, in the order in which `all` runs them.
 #[must_use]
@@ -43,5 +44,6 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &mirror_fanin::MirrorFanIn,
         &mirror_bystander::MirrorBystander,
         // Long line.
+        &wan::LongLine,
     ]
 }

@@ -7,9 +7,11 @@ mod answers;
 mod conductor;
 mod incremental;
 mod mirror;
+mod pace;
 mod reading;
 mod session;
 mod slot;
+mod table;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

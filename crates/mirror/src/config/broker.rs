@@ -46,7 +46,7 @@ impl BrokerSettings {
             enabled: true,
             state_topic_partitions: crate::placement::STATE_TOPIC_PARTITIONS,
             state_topic_replication_factor: None,
-            fetchers: 1,
+            fetchers: 2,
             refresh_interval_ms: 30_000,
             retry: RetryPolicy::default(),
             wire_dialect: WireDialect::Auto,

@@ -13,8 +13,9 @@ use tracing::{debug, info, warn};
 
 use super::answers::fetcher_index;
 use super::mirror::MirrorPlane;
-use super::session::{Session, SessionEnd, SessionError, SessionShared, Table};
+use super::session::{Session, SessionEnd, SessionError};
 use super::slot::Slot;
+use super::table::{SessionShared, Table};
 use crate::seam::{FailureKind, FetchFailure, Reachability, SourceTopic};
 use crate::source::{AskError, SourceClient, now_ms, source_topic};
 

@@ -1,8 +1,7 @@
 //! The client's side of fetch sessions (KIP-227). Pure: what to put into the next Fetch so that the source's view equals ours.
 //!
-//! Without sessions (source older than 1.1, or its cache is full) every Fetch names every partition.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Its work per Fetch grows with what changed, not with what is in the session. Without sessions (source older than 1.1, or its cache is
+//! full) every Fetch names every partition.
 
 /// A partition as Fetch asks for it, apart from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +14,43 @@ pub(super) struct Ask {
     pub(super) last_fetched_epoch: i32,
     /// Most bytes.
     pub(super) bytes_max: i32,
+}
+
+/// What shall be asked for, by index of the fetcher's table, and where that may differ from what the source was told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wants {
+    asks: Vec<Option<Ask>>,
+    some: usize,
+    changed: Vec<usize>,
+}
+
+impl Wants {
+    /// Nothing wanted yet of `partitions` partitions.
+    pub(super) fn new(partitions: usize) -> Wants {
+        Wants {
+            asks: vec![None; partitions],
+            some: 0,
+            changed: Vec::new(),
+        }
+    }
+
+    /// Wants a partition like this; `None` = not now.
+    pub(super) fn set(&mut self, index: usize, ask: Option<Ask>) {
+        let Some(slot) = self.asks.get_mut(index) else {
+            return;
+        };
+        if *slot == ask {
+            return;
+        }
+        self.some = self.some + usize::from(ask.is_some()) - usize::from(slot.is_some());
+        *slot = ask;
+        self.changed.push(index);
+    }
+
+    /// Nothing is wanted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.some == 0
+    }
 }
 
 /// What the next Fetch says.
@@ -36,7 +72,8 @@ pub(super) struct FetchSession {
     id: i32,
     /// Epoch of the next request in the session.
     epoch: i32,
-    known: BTreeMap<usize, Ask>,
+    /// What the source was told, by index.
+    known: Vec<Option<Ask>>,
     turn: usize,
     /// A session that was given up but may still take room at the source; the next full Fetch ends it.
     stale_id: i32,
@@ -61,48 +98,53 @@ impl FetchSession {
         };
     }
 
-    /// The next Fetch for exactly these partitions. `sessions` = the negotiated version has them.
-    pub(super) fn plan(&mut self, asks: &[(usize, Ask)], sessions: bool) -> Plan {
+    /// The next Fetch for exactly what is wanted. `sessions` = the negotiated version has them.
+    pub(super) fn plan(&mut self, wants: &mut Wants, sessions: bool) -> Plan {
         if !sessions || self.id == 0 {
-            self.known = asks.iter().copied().collect();
-            self.turn = self.turn.wrapping_add(1);
-            let mut named = asks.to_vec();
-            // A source fills an answer in the order asked, so everybody comes first once.
-            if !named.is_empty() {
-                let by = self.turn % named.len();
-                named.rotate_left(by);
+            return self.plan_all(wants, sessions);
+        }
+        let (mut named, mut forgotten) = (Vec::new(), Vec::new());
+        for index in wants.changed.drain(..) {
+            let (want, known) = (wants.asks[index], &mut self.known[index]);
+            if want == *known {
+                continue;
             }
-            let session_epoch = if sessions { 0 } else { -1 };
-            let session_id = std::mem::take(&mut self.stale_id);
-            return Plan {
-                session_id,
-                session_epoch,
-                named,
-                forgotten: Vec::new(),
-            };
+            match want {
+                Some(ask) => named.push((index, ask)),
+                None => forgotten.push(index),
+            }
+            *known = want;
         }
-        let wanted: BTreeSet<usize> = asks.iter().map(|&(index, _)| index).collect();
-        let forgotten: Vec<usize> = self
-            .known
-            .keys()
-            .filter(|index| !wanted.contains(index))
-            .copied()
-            .collect();
-        let named: Vec<(usize, Ask)> = asks
-            .iter()
-            .filter(|(index, ask)| self.known.get(index) != Some(ask))
-            .copied()
-            .collect();
-        for index in &forgotten {
-            self.known.remove(index);
-        }
-        self.known.extend(named.iter().copied());
         Plan {
             session_id: self.id,
             session_epoch: self.epoch,
             named,
             forgotten,
         }
+    }
+
+    fn plan_all(&mut self, wants: &mut Wants, sessions: bool) -> Plan {
+        wants.changed.clear();
+        self.known.clone_from(&wants.asks);
+        self.turn = self.turn.wrapping_add(1);
+        let all = wants.asks.iter().enumerate();
+        let mut named: Vec<(usize, Ask)> = all.filter_map(|(i, ask)| Some((i, (*ask)?))).collect();
+        // A source fills an answer in the order asked, so everybody comes first once.
+        if !named.is_empty() {
+            let by = self.turn % named.len();
+            named.rotate_left(by);
+        }
+        Plan {
+            session_id: std::mem::take(&mut self.stale_id),
+            session_epoch: if sessions { 0 } else { -1 },
+            named,
+            forgotten: Vec::new(),
+        }
+    }
+
+    /// How the partition was asked for, in this Fetch or an earlier one of the session; `None` = it was not.
+    pub(super) fn asked(&self, index: usize) -> Option<Ask> {
+        self.known.get(index).copied().flatten()
     }
 
     /// Takes the session id of a good answer.
@@ -123,9 +165,10 @@ impl FetchSession {
     }
 
     /// The partition must be named again: the source does not keep our view of it after an error.
-    pub(super) fn name_again(&mut self, index: usize) {
-        if let Some(ask) = self.known.get_mut(&index) {
+    pub(super) fn name_again(&mut self, index: usize, wants: &mut Wants) {
+        if let Some(Some(ask)) = self.known.get_mut(index) {
             ask.fetch_offset = -1;
+            wants.changed.push(index);
         }
     }
 }
@@ -143,35 +186,83 @@ mod tests {
         }
     }
 
+    fn wants(asks: &[Option<Ask>]) -> Wants {
+        let mut wants = Wants::new(asks.len());
+        for (index, ask) in asks.iter().enumerate() {
+            wants.set(index, *ask);
+        }
+        wants
+    }
+
     #[test]
     fn only_what_changed_is_named_again() {
         let mut session = FetchSession::default();
-        let all = [(0, ask(0)), (1, ask(0)), (2, ask(0))];
-        let first = session.plan(&all, true);
+        let mut wants = wants(&[Some(ask(0)); 3]);
+        let first = session.plan(&mut wants, true);
         assert_eq!(
             (first.session_id, first.session_epoch, first.named.len()),
             (0, 0, 3)
         );
         session.answered(77);
-        let second = session.plan(&[(0, ask(5)), (1, ask(0)), (2, ask(0))], true);
+        wants.set(0, Some(ask(5)));
+        let second = session.plan(&mut wants, true);
         assert_eq!((second.session_id, second.session_epoch), (77, 1));
         assert_eq!(second.named, [(0, ask(5))]);
         session.answered(77);
-        let third = session.plan(&[(0, ask(5)), (2, ask(0))], true);
+        wants.set(1, None);
+        let third = session.plan(&mut wants, true);
         assert_eq!(
             (third.session_epoch, third.forgotten, third.named.len()),
             (2, vec![1], 0)
         );
+        assert_eq!((session.asked(0), session.asked(1)), (Some(ask(5)), None));
         session.answered(77);
-        let fourth = session.plan(&[(0, ask(5)), (1, ask(0)), (2, ask(0))], true);
+        wants.set(1, Some(ask(0)));
+        let fourth = session.plan(&mut wants, true);
         assert_eq!(fourth.named, [(1, ask(0))]);
+    }
+
+    #[test]
+    fn a_change_that_was_taken_back_is_not_told() {
+        let mut session = FetchSession::default();
+        let mut wants = wants(&[Some(ask(0)), Some(ask(0))]);
+        session.plan(&mut wants, true);
+        session.answered(5);
+        wants.set(0, None);
+        wants.set(0, Some(ask(0)));
+        let plan = session.plan(&mut wants, true);
+        assert_eq!((plan.named.len(), plan.forgotten.len()), (0, 0));
+    }
+
+    #[test]
+    fn after_an_error_a_partition_is_named_again_although_nothing_of_it_changed() {
+        let mut session = FetchSession::default();
+        let mut wants = wants(&[Some(ask(0)), Some(ask(0))]);
+        session.plan(&mut wants, true);
+        session.answered(5);
+        session.name_again(1, &mut wants);
+        assert_eq!(session.plan(&mut wants, true).named, [(1, ask(0))]);
+        session.answered(5);
+        assert_eq!(session.plan(&mut wants, true).named, []);
+    }
+
+    #[test]
+    fn what_is_wanted_is_counted() {
+        let mut wants = wants(&[Some(ask(0)), None]);
+        assert!(!wants.is_empty());
+        wants.set(0, None);
+        wants.set(9, Some(ask(0)));
+        assert!(wants.is_empty(), "an index outside the table is nothing");
     }
 
     #[test]
     fn a_source_without_sessions_gets_everything_in_turning_order() {
         let mut session = FetchSession::default();
-        let all = [(0, ask(0)), (1, ask(0))];
-        let (a, b) = (session.plan(&all, false), session.plan(&all, false));
+        let mut wants = wants(&[Some(ask(0)), Some(ask(0))]);
+        let (a, b) = (
+            session.plan(&mut wants, false),
+            session.plan(&mut wants, false),
+        );
         assert_eq!((a.session_epoch, a.named.len()), (-1, 2));
         assert_ne!(a.named[0], b.named[0]);
     }
@@ -179,24 +270,25 @@ mod tests {
     #[test]
     fn a_lost_session_begins_anew_with_everything() {
         let mut session = FetchSession::default();
-        session.plan(&[(0, ask(0))], true);
+        let mut wants = wants(&[Some(ask(0))]);
+        session.plan(&mut wants, true);
         session.answered(5);
         session.reset();
-        let plan = session.plan(&[(0, ask(0))], true);
+        let plan = session.plan(&mut wants, true);
         assert_eq!(
             (plan.session_id, plan.session_epoch, plan.named.len()),
             (5, 0, 1),
             "the old one is ended"
         );
         session.lost();
-        let plan = session.plan(&[(0, ask(0))], true);
+        let plan = session.plan(&mut wants, true);
         assert_eq!(
             (plan.session_id, plan.session_epoch, plan.named.len()),
             (0, 0, 1)
         );
         session.answered(0);
         assert_eq!(
-            session.plan(&[(0, ask(0))], true).named.len(),
+            session.plan(&mut wants, true).named.len(),
             1,
             "no session was granted"
         );

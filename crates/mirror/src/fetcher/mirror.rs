@@ -254,10 +254,14 @@ impl MirrorPlane {
         if !same_id {
             return false;
         }
-        let found = topic
-            .partitions
-            .iter()
-            .find(|p| p.partition == slot.name().partition);
+        let wanted = slot.name().partition;
+        // Sources list partitions in order; a search for each of many would be quadratic.
+        let in_order = usize::try_from(wanted)
+            .ok()
+            .and_then(|i| topic.partitions.get(i));
+        let found = in_order
+            .filter(|p| p.partition == wanted)
+            .or_else(|| topic.partitions.iter().find(|p| p.partition == wanted));
         let Some(node) = found.and_then(|p| p.leader) else {
             return false;
         };
@@ -311,7 +315,6 @@ impl MirrorPlane {
             }
         }
         slot.fine();
-        slot.with(|s| s.bytes_min = end.cut_batch_bytes);
         if end.log_start > slot.local.log().log_start_offset()
             && let Err(e) = slot
                 .local

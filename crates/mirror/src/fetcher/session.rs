@@ -1,14 +1,13 @@
 //! One task that fetches some partitions from one source broker over one connection.
 //!
 //! Every round: build a Fetch from the slots, send it, append what comes while it comes, then send the next one before the books of the last
-//! are kept. A round never holds more than one piece of records. Everything a partition meets stays in its slot; an error of the connection
-//! ends the task and the conductor decides what follows.
+//! are kept. A round never holds more than one piece of records, and its work grows with the partitions that changed, not with all of them:
+//! those are looked at once in [`LOOK_EVERY`]. Everything a partition meets stays in its slot; an error of the connection ends the task and the
+//! conductor decides what follows.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tarn_client::{BrokerNode, ClientError, Connection, HostPort};
 use tarn_wire::fetch_stream::{
     FetchEvent, FetchHeader, FetchLimits, FetchPartitionEnd, FetchPartitionStart, NodeEndpoint,
@@ -16,14 +15,15 @@ use tarn_wire::fetch_stream::{
 use tarn_wire::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use tarn_wire::messages::{FetchRequest, ListOffsetsRequest, MetadataRequest};
 use tarn_wire::{ErrorCode, Message, Str, Uuid, VersionRange};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::answers::{OnError, OutOfRange, on_error, out_of_range};
-use super::incremental::{Ask, FetchSession, Plan};
+use super::incremental::{Ask, FetchSession, Plan, Wants};
 use super::mirror::MirrorPlane;
+use super::pace::{Answer, Pace};
 use super::reading::{Reading, ReadingEnd};
 use super::slot::{Slot, SourceLeader, last_epoch};
+use super::table::{SessionShared, Table};
 use crate::seam::Isolation;
 use crate::source::{AskError, SourceClient, bounds_request, now_ms, read_bounds};
 
@@ -41,86 +41,8 @@ const SESSION_LOSSES_MAX: u32 = 5;
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 /// Longest time a task sleeps when no partition may be asked for.
 const NAP_MAX: Duration = Duration::from_secs(30);
-
-/// The partitions of one session; replaced as a whole.
-#[derive(Default)]
-pub(super) struct Table {
-    pub(super) slots: Vec<Arc<Slot>>,
-    by_id: HashMap<(Uuid, i32), usize>,
-    by_name: HashMap<(Str, i32), usize>,
-    all_have_ids: bool,
-}
-
-impl Table {
-    pub(super) fn new(slots: Vec<Arc<Slot>>) -> Arc<Table> {
-        let mut table = Table {
-            all_have_ids: true,
-            ..Table::default()
-        };
-        for (index, slot) in slots.iter().enumerate() {
-            let name = slot.name();
-            table
-                .by_name
-                .insert((name.topic.clone(), name.partition), index);
-            match slot.assignment.source_topic_id {
-                Some(id) => {
-                    table.by_id.insert((id, name.partition), index);
-                }
-                None => table.all_have_ids = false,
-            }
-        }
-        table.slots = slots;
-        Arc::new(table)
-    }
-
-    fn find(&self, start: &FetchPartitionStart) -> Option<usize> {
-        if start.topic_id.is_zero() {
-            self.by_name
-                .get(&(start.topic.clone(), start.partition_index))
-                .copied()
-        } else {
-            self.by_id
-                .get(&(start.topic_id, start.partition_index))
-                .copied()
-        }
-    }
-
-    /// Whether it holds a slot that `other` has not.
-    fn adds_to(&self, other: &Table) -> bool {
-        let known: HashSet<*const Slot> = other.slots.iter().map(Arc::as_ptr).collect();
-        self.slots
-            .iter()
-            .any(|slot| !known.contains(&Arc::as_ptr(slot)))
-    }
-
-    /// Whether it holds exactly these slots.
-    pub(super) fn is(&self, slots: &[Arc<Slot>]) -> bool {
-        self.slots.len() == slots.len()
-            && self.slots.iter().zip(slots).all(|(a, b)| Arc::ptr_eq(a, b))
-    }
-}
-
-/// What the conductor and the task of a session share.
-#[derive(Default)]
-pub(super) struct SessionShared {
-    table: Mutex<Arc<Table>>,
-    changed: Notify,
-}
-
-impl SessionShared {
-    pub(super) fn table(&self) -> Arc<Table> {
-        self.table.lock().clone()
-    }
-
-    pub(super) fn replace(&self, table: Arc<Table>) {
-        *self.table.lock() = table;
-        self.changed.notify_one();
-    }
-
-    pub(super) fn nudge(&self) {
-        self.changed.notify_one();
-    }
-}
+/// All partitions are looked at after at most this time; between two looks only those that an answer spoke of.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How a session ended.
 #[derive(Debug)]
@@ -151,14 +73,27 @@ pub(super) struct Session {
     index: i32,
     table: Arc<Table>,
     fetch: FetchSession,
-    asked: HashMap<usize, Ask>,
+    wants: Wants,
+    /// Partitions whose ask may be another one now.
+    touched: Vec<usize>,
+    /// Partitions that have records for us, as far as we know, and their number.
+    behind: Vec<bool>,
+    hungry: usize,
+    /// When all partitions are due to be looked at, and the nudges seen at the last look.
+    look_at: Instant,
+    nudges_seen: u64,
+    pace: Pace,
+    sent_at: Instant,
+    /// Number of the answer, and by partition the last answer that spoke of it.
+    round: u64,
+    answered_in: Vec<u64>,
     by_id: bool,
     answered: bool,
     losses: u32,
     compare: Vec<usize>,
     good: Vec<(usize, ReadingEnd)>,
-    /// Partitions the last answer left out: nothing new there.
-    quiet: Vec<usize>,
+    /// An answer was complete since the last look.
+    complete: bool,
 }
 
 impl Session {
@@ -168,22 +103,34 @@ impl Session {
         shared: Arc<SessionShared>,
         (node, index): (i32, i32),
     ) -> Session {
-        Session {
+        let pace = Pace::new(mirror.settings().fetch.response_bytes_max);
+        let mut session = Session {
             mirror,
             source,
-            table: shared.table(),
+            table: Arc::default(),
             shared,
             node,
             index,
             fetch: FetchSession::default(),
-            asked: HashMap::new(),
+            wants: Wants::default(),
+            touched: Vec::new(),
+            behind: Vec::new(),
+            hungry: 0,
+            look_at: Instant::now(),
+            nudges_seen: 0,
+            pace,
+            sent_at: Instant::now(),
+            round: 0,
+            answered_in: Vec::new(),
             by_id: false,
             answered: false,
             losses: 0,
             compare: Vec::new(),
             good: Vec::new(),
-            quiet: Vec::new(),
-        }
+            complete: false,
+        };
+        session.take_table();
+        session
     }
 
     /// Fetches until there is nothing to fetch or the connection breaks.
@@ -210,22 +157,23 @@ impl Session {
             if !self.take_table() {
                 return Ok(());
             }
-            self.find_starts(&mut connection).await?;
+            self.look(&mut connection).await?;
             self.compare_bounds(&mut connection).await?;
             let (by_id, version) = self.version(negotiated);
             if by_id != self.by_id {
                 self.fetch.reset();
                 self.by_id = by_id;
             }
-            let asks = self.asks(version);
-            if asks.is_empty() {
+            self.renew_wants(version);
+            if self.wants.is_empty() {
                 self.keep_books();
                 self.nap().await;
                 continue;
             }
-            let plan = self.fetch.plan(&asks, version >= FETCH_SESSIONS_FROM);
-            self.asked = asks.into_iter().collect();
+            let sessions = version >= FETCH_SESSIONS_FROM;
+            let plan = self.fetch.plan(&mut self.wants, sessions);
             let request = self.request(&plan, version);
+            self.sent_at = Instant::now();
             connection.send_fetch(&request, version).await?;
             // While the source works on the next answer.
             self.keep_books();
@@ -257,7 +205,7 @@ impl Session {
 
     async fn new_partitions(&self, not_before: Instant) {
         loop {
-            self.shared.changed.notified().await;
+            self.shared.changed().await;
             if self.shared.table().adds_to(&self.table) {
                 tokio::time::sleep_until(not_before).await;
                 return;
@@ -311,8 +259,15 @@ impl Session {
         if !Arc::ptr_eq(&table, &self.table) {
             self.keep_books();
             self.compare.clear();
+            let count = table.slots.len();
             self.table = table;
             self.fetch.reset();
+            self.wants = Wants::new(count);
+            self.touched.clear();
+            (self.behind, self.hungry) = (vec![true; count], count);
+            self.answered_in = vec![0; count];
+            self.complete = false;
+            self.look_at = Instant::now();
         }
         !self.table.slots.is_empty()
     }
@@ -329,44 +284,50 @@ impl Session {
         )
     }
 
-    /// What may be asked for now, with offsets as they are on our disk.
-    fn asks(&self, version: i16) -> Vec<(usize, Ask)> {
+    /// Looks at all partitions when that is due: what waits for its start, what may be asked for again, what changed without an answer.
+    async fn look(&mut self, connection: &mut Connection) -> Result<()> {
+        let (now, nudges) = (Instant::now(), self.shared.nudges());
+        if now < self.look_at && nudges == self.nudges_seen {
+            return Ok(());
+        }
+        (self.look_at, self.nudges_seen) = (now + LOOK_EVERY, nudges);
+        self.find_starts(connection).await?;
+        self.pace
+            .configure(self.mirror.settings().fetch.response_bytes_max);
+        if std::mem::take(&mut self.complete) {
+            // What complete answers left out had nothing new, which is an answer too.
+            let now = now_ms();
+            for (index, slot) in self.table.slots.iter().enumerate() {
+                if self.fetch.asked(index).is_some_and(|a| a.fetch_offset >= 0) {
+                    slot.tracked.lock().still_good(now);
+                }
+            }
+        }
+        self.touched.clear();
+        self.touched.extend(0..self.table.slots.len());
+        Ok(())
+    }
+
+    /// Asks anew for what was touched, with offsets as they are on our disk.
+    fn renew_wants(&mut self, version: i16) {
         let now = Instant::now();
-        let ready = |slot: &Arc<Slot>| slot.is_ready(now) && !slot.with(|s| s.needs_start);
-        let indices: Vec<usize> = self
-            .table
-            .slots
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| ready(slot))
-            .map(|(i, _)| i)
-            .collect();
         let settings = self.mirror.settings();
-        let behind = |slot: &Slot| {
-            let end = slot.local.log().log_end_offset();
-            slot.tracked
-                .lock()
-                .progress
-                .source_high_watermark
-                .is_none_or(|hw| hw > end)
-        };
-        let hungry = indices
-            .iter()
-            .filter(|&&i| behind(&self.table.slots[i]))
-            .count()
-            .max(1);
+        let configured = settings.fetch.partition_bytes_max;
         // The limit per partition keeps them fair; where few are behind, they share what one answer may hold.
-        let share =
-            i32::try_from(settings.fetch.response_bytes_max as usize / hungry).unwrap_or(i32::MAX);
-        let ask = |index: usize| {
+        let hungry = i32::try_from(self.hungry.max(1)).unwrap_or(i32::MAX);
+        let share = configured.max(self.pace.bytes_max() / hungry);
+        for index in std::mem::take(&mut self.touched) {
             let slot = &self.table.slots[index];
-            let configured = settings.fetch.partition_bytes_max;
-            let bytes = if behind(slot) {
-                configured.max(share)
-            } else {
-                configured
-            };
-            let (leader, bytes_min) = slot.with(|s| (s.leader, s.bytes_min));
+            let (leader, bytes_min, blocked, starts) =
+                slot.with(|s| (s.leader, s.bytes_min, s.blocked_until, s.needs_start));
+            if !slot.is_ready(now) || starts {
+                self.wants.set(index, None);
+                if let Some(until) = blocked.filter(|&until| until > now) {
+                    self.look_at = self.look_at.min(until);
+                }
+                continue;
+            }
+            let bytes = if self.behind[index] { share } else { configured };
             let ask = Ask {
                 current_leader_epoch: leader.map_or(-1, |l| l.epoch),
                 fetch_offset: slot.local.log().log_end_offset(),
@@ -377,9 +338,13 @@ impl Session {
                 },
                 bytes_max: bytes.max(bytes_min),
             };
-            (index, ask)
-        };
-        indices.into_iter().map(ask).collect()
+            self.wants.set(index, Some(ask));
+        }
+    }
+
+    fn set_behind(&mut self, index: usize, behind: bool) {
+        self.hungry = self.hungry + usize::from(behind) - usize::from(self.behind[index]);
+        self.behind[index] = behind;
     }
 
     fn request(&self, plan: &Plan, version: i16) -> FetchRequest {
@@ -423,9 +388,9 @@ impl Session {
         let sessions = version >= FETCH_SESSIONS_FROM;
         FetchRequest {
             replica_id: -1,
-            max_wait_ms: settings.fetch.wait_ms_max,
+            max_wait_ms: self.pace.wait_ms(settings.fetch.wait_ms_max),
             min_bytes: settings.fetch.min_bytes,
-            max_bytes: settings.fetch.response_bytes_max,
+            max_bytes: self.pace.bytes_max(),
             isolation_level: i8::from(settings.fetch.isolation == Isolation::ReadCommitted),
             session_id: if sessions { plan.session_id } else { 0 },
             session_epoch: if sessions { plan.session_epoch } else { -1 },
@@ -448,12 +413,16 @@ impl Session {
         let limits = self.limits();
         let mut reading: Option<Reading> = None;
         let mut event = first;
+        let begun = Instant::now();
+        let mut bytes = 0;
+        self.round += 1;
         loop {
             match event {
                 FetchEvent::Header(header) => self.header(connection, &header).await?,
                 FetchEvent::Topic { .. } => {}
                 FetchEvent::PartitionStart(start) => reading = self.begin(start),
                 FetchEvent::Records(piece) => {
+                    bytes += piece.len() as u64;
                     if let Some(reading) = &mut reading {
                         reading.take(&piece);
                     }
@@ -465,7 +434,12 @@ impl Session {
                 }
                 FetchEvent::End { node_endpoints } => {
                     self.learn(&node_endpoints);
-                    self.quiet = self.asked.drain().map(|(index, _)| index).collect();
+                    self.complete = true;
+                    self.pace.answered(Answer {
+                        waited: begun.saturating_duration_since(self.sent_at),
+                        receiving: begun.elapsed(),
+                        bytes,
+                    });
                     return Ok(());
                 }
             }
@@ -490,7 +464,6 @@ impl Session {
                 if self.losses < SESSION_LOSSES_MAX =>
             {
                 self.fetch.lost();
-                self.asked.clear();
                 self.losses += 1;
                 // Twice in a row is not an eviction any more.
                 if self.losses > 1 {
@@ -505,7 +478,12 @@ impl Session {
     /// A partition's part of the answer begins; `None` when it is nothing we asked for.
     fn begin(&mut self, start: FetchPartitionStart) -> Option<Reading> {
         let index = self.table.find(&start)?;
-        let asked = self.asked.remove(&index)?;
+        let asked = self.fetch.asked(index)?;
+        let before = std::mem::replace(&mut self.answered_in[index], self.round);
+        if before == self.round {
+            return None;
+        }
+        self.touched.push(index);
         Some(Reading::new(
             index,
             self.table.slots[index].clone(),
@@ -518,12 +496,12 @@ impl Session {
         let (index, slot) = (reading.index, reading.slot.clone());
         let code = ErrorCode(reading.start.error_code);
         if code != ErrorCode::NONE {
-            self.fetch.name_again(index);
+            self.fetch.name_again(index, &mut self.wants);
             self.partition_error(index, code, tags);
             return;
         }
         if let Some(diverging) = tags.diverging_epoch {
-            self.fetch.name_again(index);
+            self.fetch.name_again(index, &mut self.wants);
             let text = format!(
                 "the source's log differs from ours: its epoch {} ends at offset {}, ours goes on to {}",
                 diverging.epoch,
@@ -534,9 +512,14 @@ impl Session {
             return;
         }
         match reading.end() {
-            Ok(end) => self.good.push((index, end)),
+            Ok(end) => {
+                slot.with(|s| s.bytes_min = end.cut_batch_bytes);
+                let local_end = slot.local.log().log_end_offset();
+                self.set_behind(index, end.high_watermark > local_end);
+                self.good.push((index, end));
+            }
             Err(trouble) => {
-                self.fetch.name_again(index);
+                self.fetch.name_again(index, &mut self.wants);
                 self.mirror.troubled(&slot, trouble);
             }
         }
@@ -604,9 +587,6 @@ impl Session {
         for (index, end) in std::mem::take(&mut self.good) {
             self.mirror.answered(&self.table.slots[index], &end, now);
         }
-        for index in std::mem::take(&mut self.quiet) {
-            self.table.slots[index].tracked.lock().still_good(now);
-        }
     }
 
     /// Empty logs begin where the source's log begins.
@@ -633,6 +613,7 @@ impl Session {
             .iter()
             .map(|&i| self.table.slots[i].clone())
             .collect();
+        self.touched.extend(indices);
         for chunk in slots.chunks(BOUNDS_CHUNK) {
             let starts = self.bounds(connection, chunk, false).await?;
             let ends = self.bounds(connection, chunk, true).await?;
@@ -697,11 +678,12 @@ impl Session {
     }
 
     /// Sleeps until a partition may be asked for again or the table changes.
-    async fn nap(&self) {
+    async fn nap(&mut self) {
         let now = Instant::now();
         let live = self.table.slots.iter().filter(|s| s.is_live());
         let next = live.filter_map(|s| s.with(|s| s.blocked_until)).min();
         let until = next.unwrap_or(now + NAP_MAX).min(now + NAP_MAX);
-        let _ = tokio::time::timeout_at(until, self.shared.changed.notified()).await;
+        let _ = tokio::time::timeout_at(until, self.shared.changed()).await;
+        self.look_at = Instant::now();
     }
 }

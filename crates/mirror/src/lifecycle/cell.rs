@@ -19,8 +19,10 @@ const STORE_BACKOFF_MS_MAX: i64 = 5_000;
 /// Pause before a preparation that could not be decided, or a stop step that failed, is tried again.
 const AGAIN_MS: i64 = 1_000;
 
-/// How often it is made sure that a fetcher runs.
+/// How soon it is made sure that a fetcher runs; the pause doubles each time, so that thousands of quiet partitions cost nothing.
 const ENSURE_MS: i64 = 500;
+/// How often the pause doubles.
+const ENSURE_DOUBLES_MAX: u32 = 5;
 
 /// What a running job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,8 @@ pub(crate) struct Cell {
     queued: Option<Event>,
     /// Nothing is tried before this, epoch ms.
     due_ms: i64,
+    /// How often the fetcher was made sure of since the action began.
+    ensured: u32,
     store_failures: u32,
     /// Why it does not go on although it is not FAILED, and since when.
     pub(crate) delay: Option<(String, i64)>,
@@ -123,6 +127,7 @@ impl Cell {
             job: None,
             queued: None,
             due_ms: 0,
+            ensured: 0,
             store_failures: 0,
             delay: None,
             guarded: None,
@@ -237,6 +242,7 @@ impl Cell {
         }
         if action != self.action {
             self.delay = None;
+            self.ensured = 0;
         }
         self.action = action;
     }
@@ -272,7 +278,8 @@ impl Cell {
         match self.action {
             Action::Nothing => None,
             Action::Fetch => {
-                self.due_ms = at.ms + ENSURE_MS;
+                self.due_ms = at.ms + (ENSURE_MS << self.ensured.min(ENSURE_DOUBLES_MAX));
+                self.ensured = self.ensured.saturating_add(1);
                 Some(Work::Fetch(self.assignment()))
             }
             Action::Prepare(reason) => Some(Work::Job(JobKind::Prepare(reason))),

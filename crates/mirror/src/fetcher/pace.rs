@@ -1,0 +1,137 @@
+//! How much one Fetch asks for and how long it may wait. Pure: decisions from what the last answers looked like.
+//!
+//! Over a long line the time from a request to the first byte of its answer is lost, once per answer; so answers grow until that share is
+//! small. They are appended piece by piece, so a large answer costs no memory.
+
+use std::time::Duration;
+
+/// The default of `mirror.fetch.response.max.bytes`: only then the size is ours to choose.
+const RESPONSE_BYTES_DEFAULT: i32 = 10 * 1024 * 1024;
+/// What a source with default settings puts into one answer at most (its `fetch.max.bytes`).
+const RESPONSE_BYTES_MAX: i32 = 55 * 1024 * 1024;
+/// Answers grow while waiting takes more than one part in so many of the time that receiving takes.
+const WAIT_SHARE: u32 = 32;
+/// Empty answers in a row after which a Fetch may wait longer.
+const QUIET_ROUNDS: u32 = 3;
+/// How much longer it may wait then.
+const QUIET_FACTOR: i32 = 2;
+
+/// What an answer looked like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// From the request to the first byte.
+    pub(super) waited: Duration,
+    /// From the first byte to the last.
+    pub(super) receiving: Duration,
+    /// Bytes of records in it.
+    pub(super) bytes: u64,
+}
+
+/// Size and wait of the next Fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    configured: i32,
+    bytes_max: i32,
+    quiet_rounds: u32,
+}
+
+impl Pace {
+    /// Starts at the configured `mirror.fetch.response.max.bytes`.
+    pub(super) fn new(configured: i32) -> Pace {
+        Pace {
+            configured,
+            bytes_max: configured,
+            quiet_rounds: 0,
+        }
+    }
+
+    /// Takes the setting again; another value starts anew.
+    pub(super) fn configure(&mut self, configured: i32) {
+        if self.configured != configured {
+            *self = Pace::new(configured);
+        }
+    }
+
+    /// Most bytes of the next answer.
+    pub(super) fn bytes_max(&self) -> i32 {
+        self.bytes_max
+    }
+
+    /// Longest wait of the next Fetch where `configured` is `mirror.fetch.wait.max.ms`. Data ends a wait, so nothing comes later for it.
+    pub(super) fn wait_ms(&self, configured: i32) -> i32 {
+        if self.quiet_rounds >= QUIET_ROUNDS {
+            configured.saturating_mul(QUIET_FACTOR)
+        } else {
+            configured
+        }
+    }
+
+    /// Learns from a complete answer.
+    pub(super) fn answered(&mut self, answer: Answer) {
+        self.quiet_rounds = if answer.bytes == 0 {
+            self.quiet_rounds.saturating_add(1)
+        } else {
+            0
+        };
+        if self.configured != RESPONSE_BYTES_DEFAULT {
+            return;
+        }
+        let full = answer.bytes >= u64::try_from(self.bytes_max / 4 * 3).unwrap_or(0);
+        if full && answer.waited * WAIT_SHARE > answer.receiving {
+            self.bytes_max = self.bytes_max.saturating_mul(2).min(RESPONSE_BYTES_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(waited_ms: u64, receiving_ms: u64, bytes: i32) -> Answer {
+        Answer {
+            waited: Duration::from_millis(waited_ms),
+            receiving: Duration::from_millis(receiving_ms),
+            bytes: u64::try_from(bytes).expect("a size"),
+        }
+    }
+
+    #[test]
+    fn over_a_long_line_answers_grow_to_what_the_source_gives() {
+        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        for _ in 0..5 {
+            let bytes = pace.bytes_max();
+            // 50 MB/s and 100 ms.
+            pace.answered(answer(100, u64::try_from(bytes).unwrap() / 50_000, bytes));
+        }
+        assert_eq!(pace.bytes_max(), RESPONSE_BYTES_MAX);
+    }
+
+    #[test]
+    fn near_the_source_and_with_half_empty_answers_they_stay_as_they_are() {
+        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        pace.answered(answer(1, 100, RESPONSE_BYTES_DEFAULT));
+        pace.answered(answer(900, 1, 5_000));
+        assert_eq!(pace.bytes_max(), RESPONSE_BYTES_DEFAULT);
+    }
+
+    #[test]
+    fn a_size_that_somebody_chose_is_kept() {
+        let mut pace = Pace::new(1_000_000);
+        pace.answered(answer(100, 10, 1_000_000));
+        assert_eq!(pace.bytes_max(), 1_000_000);
+        pace.configure(RESPONSE_BYTES_DEFAULT);
+        assert_eq!(pace.bytes_max(), RESPONSE_BYTES_DEFAULT);
+    }
+
+    #[test]
+    fn only_a_quiet_source_may_hold_back_longer() {
+        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        for _ in 0..QUIET_ROUNDS {
+            assert_eq!(pace.wait_ms(1_000), 1_000);
+            pace.answered(answer(1_000, 0, 0));
+        }
+        assert_eq!(pace.wait_ms(1_000), 2_000);
+        pace.answered(answer(10, 0, 1));
+        assert_eq!(pace.wait_ms(1_000), 1_000);
+    }
+}
