@@ -1,4 +1,5 @@
-//! One picture a row: bars of medians with every round as a dot, and percentile curves for latencies.
+//! One picture a row: bars of medians with every round as a dot, and percentile curves for latencies. Figures without a goal stand in the tables
+//! of the page only, except where a row has no goals at all.
 
 use crate::rows::measure;
 use crate::scenario::Side;
@@ -8,9 +9,14 @@ use crate::svg::{Anchor, Canvas};
 use crate::table;
 
 const WIDTH: f64 = 760.0;
-const PANEL_HEIGHT: f64 = 240.0;
+const CURVES_HEIGHT: f64 = 240.0;
+/// Height of one bar with the space around it.
+const BAR_HEIGHT: f64 = 24.0;
+/// Width of the names to the left of bars.
+const NAMES_WIDTH: f64 = 250.0;
 /// Space around the drawing of a panel: left, right, above, below.
 const MARGINS: (f64, f64, f64, f64) = (70.0, 20.0, 40.0, 40.0);
+const LEGEND_HEIGHT: f64 = 30.0;
 const GRID: &str = "#ddd";
 const AXIS: &str = "#555";
 
@@ -53,6 +59,15 @@ enum Panel {
     },
 }
 
+impl Panel {
+    fn height(&self) -> f64 {
+        match self {
+            Self::Bars { series, .. } => MARGINS.2 + MARGINS.3 + BAR_HEIGHT * series.len() as f64,
+            Self::Curves { .. } => CURVES_HEIGHT,
+        }
+    }
+}
+
 /// The picture of a row; `None` when nothing of it was measured.
 #[must_use]
 pub fn row(record: &Record, id: &str) -> Option<String> {
@@ -60,21 +75,31 @@ pub fn row(record: &Record, id: &str) -> Option<String> {
     if panels.is_empty() {
         return None;
     }
-    let mut canvas = Canvas::new(WIDTH, PANEL_HEIGHT * panels.len() as f64 + 30.0);
+    let whole: f64 = panels.iter().map(Panel::height).sum();
+    let mut canvas = Canvas::new(WIDTH, whole + LEGEND_HEIGHT);
     legend(&mut canvas, record);
-    for (at, panel) in panels.iter().enumerate() {
-        let area = Area::of(30.0 + PANEL_HEIGHT * at as f64);
+    let mut y = LEGEND_HEIGHT;
+    for panel in &panels {
         match panel {
-            Panel::Bars { measure, series } => bars(&mut canvas, &area, measure, series),
-            Panel::Curves { cell, curves } => draw_curves(&mut canvas, &area, cell, curves),
+            Panel::Bars { measure, series } => {
+                let area = Area::of(y, panel.height(), NAMES_WIDTH);
+                bars(&mut canvas, &area, measure, series);
+            }
+            Panel::Curves { cell, curves } => {
+                let area = Area::of(y, panel.height(), MARGINS.0);
+                draw_curves(&mut canvas, &area, cell, curves);
+            }
         }
+        y += panel.height();
     }
     Some(canvas.finish())
 }
 
 fn panels(record: &Record, id: &str) -> Vec<Panel> {
-    let lines = table::lines(Some(record), id);
-    let has_goals = lines.iter().any(|line| line.verdict.is_some());
+    let mut lines = table::lines(Some(record), id);
+    if lines.iter().any(|line| line.verdict.is_some()) {
+        lines.retain(|line| line.verdict.is_some());
+    }
     let mut panels = Vec::new();
     let mut measures: Vec<&str> = Vec::new();
     let mut cells: Vec<&str> = Vec::new();
@@ -82,7 +107,7 @@ fn panels(record: &Record, id: &str) -> Vec<Panel> {
         if CURVE.contains(&line.measure.as_str()) && !cells.contains(&line.cell.as_str()) {
             cells.push(&line.cell);
         }
-        if !measures.contains(&line.measure.as_str()) && (line.verdict.is_some() || !has_goals) {
+        if !measures.contains(&line.measure.as_str()) {
             measures.push(&line.measure);
         }
     }
@@ -159,17 +184,17 @@ struct Area {
 }
 
 impl Area {
-    fn of(y: f64) -> Self {
+    fn of(y: f64, height: f64, left: f64) -> Self {
         Self {
-            left: MARGINS.0,
+            left,
             right: WIDTH - MARGINS.1,
             top: y + MARGINS.2,
-            bottom: y + PANEL_HEIGHT - MARGINS.3,
+            bottom: y + height - MARGINS.3,
         }
     }
 
     fn title(&self, canvas: &mut Canvas, text: &str) {
-        canvas.text((self.left, self.top - 20.0), Anchor::Start, text);
+        canvas.text((MARGINS.0, self.top - 16.0), Anchor::Start, text);
     }
 
     fn grid(&self, canvas: &mut Canvas, y: f64, value: f64) {
@@ -189,58 +214,36 @@ fn bars(canvas: &mut Canvas, area: &Area, measure: &str, series: &[Series]) {
         .flat_map(|s| &s.values)
         .copied()
         .fold(0.0, f64::max);
-    let (top, step) = linear_axis(most);
-    let y_of = |value: f64| area.bottom - (area.bottom - area.top) * value / top;
+    let (end, step) = linear_axis(most);
+    let x_of = |value: f64| area.left + (area.right - area.left) * value / end;
     let mut tick = 0.0;
-    while tick <= top * 1.001 {
-        area.grid(canvas, y_of(tick), tick);
+    while tick <= end * 1.001 {
+        canvas.line((x_of(tick), area.top), (x_of(tick), area.bottom), GRID);
+        let below = (x_of(tick), area.bottom + 16.0);
+        canvas.text(below, Anchor::Middle, &tick_text(tick));
         tick += step;
     }
-    let slot = (area.right - area.left) / series.len() as f64;
-    let width = (slot * 0.6).min(70.0);
     for (at, one) in series.iter().enumerate() {
-        let middle = area.left + slot * (at as f64 + 0.5);
+        let y = area.top + BAR_HEIGHT * at as f64;
         if let Some(spread) = Spread::of(&one.values) {
-            let y = y_of(spread.median);
-            canvas.bar(
-                (middle - width / 2.0, y),
-                (width, area.bottom - y),
-                colour(one.side),
-            );
-            canvas.text(
-                (middle, y_of(spread.max) - 8.0),
-                Anchor::Middle,
-                &figure(spread.median),
-            );
+            let size = (x_of(spread.median) - area.left, BAR_HEIGHT - 6.0);
+            canvas.bar((area.left, y + 3.0), size, colour(one.side));
+            let beside = (x_of(spread.max) + 8.0, y + BAR_HEIGHT / 2.0 + 4.0);
+            canvas.text(beside, Anchor::Start, &figure(spread.median));
         }
         for (round, value) in one.values.iter().enumerate() {
-            let share = (round as f64 + 0.5) / one.values.len() as f64 - 0.5;
-            canvas.dot(
-                (middle + width * 0.8 * share, y_of(*value)),
-                colour(one.side),
-            );
+            let share = (round as f64 + 0.5) / one.values.len() as f64;
+            let dot = (x_of(*value), y + 3.0 + (BAR_HEIGHT - 6.0) * share);
+            canvas.dot(dot, colour(one.side));
         }
+        let name = match one.cell.as_str() {
+            "" => one.side.title().to_owned(),
+            cell => format!("{cell}, {}", one.side.title()),
+        };
+        let before = (area.left - 8.0, y + BAR_HEIGHT / 2.0 + 4.0);
+        canvas.text(before, Anchor::End, &name);
     }
-    cell_names(canvas, area, series, slot);
-    area.ground(canvas);
-}
-
-/// The name of a shape once, below its bars.
-fn cell_names(canvas: &mut Canvas, area: &Area, series: &[Series], slot: f64) {
-    let mut from = 0;
-    while from < series.len() {
-        let count = series[from..]
-            .iter()
-            .take_while(|s| s.cell == series[from].cell)
-            .count();
-        let middle = area.left + slot * (from as f64 + count as f64 / 2.0);
-        canvas.text(
-            (middle, area.bottom + 18.0),
-            Anchor::Middle,
-            &series[from].cell,
-        );
-        from += count;
-    }
+    canvas.line((area.left, area.top), (area.left, area.bottom), AXIS);
 }
 
 fn draw_curves(

@@ -103,12 +103,16 @@ pub fn spread_text(spread: Option<Spread>) -> String {
     )
 }
 
-/// A bound in words, such as "≥ 6× and ≤ 3.00 s".
+/// A bound in words, such as "≥ 6× less and ≤ 3 s".
 #[must_use]
 pub fn bound_text(bound: &Bound, better: Better, measure: &str) -> String {
     let mut parts = Vec::new();
     if let Some(ratio) = bound.ratio {
-        parts.push(format!("≥ {ratio}×"));
+        let less = match better {
+            Better::Less => " less",
+            Better::More => "",
+        };
+        parts.push(format!("≥ {ratio}×{less}"));
     }
     if let Some(absolute) = bound.absolute {
         let sign = match better {
@@ -198,7 +202,7 @@ mod tests {
         let x4 = rows::find("X4").unwrap().cells.remove(0);
         assert_eq!(
             bound_text(&x4.goal, x4.better, x4.measure),
-            "≥ 6× and ≤ 3 s"
+            "≥ 6× less and ≤ 3 s"
         );
     }
 }

@@ -13,6 +13,11 @@ use crate::partition_log::PartitionLog;
 
 const THREADS_MAX: usize = 64;
 
+/// Time between two syncs by age when many logs are dirty: each sync costs about as much as it did for one log.
+const AGED_SYNC_SPACING: Duration = Duration::from_millis(4);
+/// How far the age may be stretched by that, in times of [`SyncPolicy::dirty_age_max`].
+const AGE_STRETCH_MAX: u32 = 10;
+
 /// Called once, on a syncer thread, with the recovery point reached or the error that took the directory offline.
 /// Must not block.
 pub type SyncDone = Box<dyn FnOnce(Result<i64, LogError>) + Send + 'static>;
@@ -22,7 +27,8 @@ pub type SyncDone = Box<dyn FnOnce(Result<i64, LogError>) + Send + 'static>;
 pub struct SyncPolicy {
     /// Sync a log once this many bytes are unsynced.
     pub dirty_bytes_max: u64,
-    /// Sync a log at the latest this long after its first unsynced append.
+    /// Sync a log this long after its first unsynced append; up to ten times as long when so many logs are dirty that syncing each
+    /// that often would be all the disk does.
     pub dirty_age_max: Duration,
 }
 
@@ -144,14 +150,23 @@ impl Syncer {
         } else if let Some(e) = queue.logs.get_mut(&key).filter(|e| !e.aging) {
             e.aging = true;
             let first = queue.aging.is_empty();
-            queue
-                .aging
-                .push_back((Instant::now() + self.shared.policy.dirty_age_max, key));
+            let age = stretched(self.shared.policy.dirty_age_max, queue.aging.len());
+            // The queue is in order of the deadlines, also when the number of dirty logs falls.
+            let last = queue.aging.back().map(|(deadline, _)| *deadline);
+            let due = Instant::now() + age;
+            let deadline = last.map_or(due, |last| last.max(due));
+            queue.aging.push_back((deadline, key));
             if first {
                 self.shared.changed.notify_one();
             }
         }
     }
+}
+
+/// The age at which a log is synced when `dirty` others wait for that too.
+fn stretched(age: Duration, dirty: usize) -> Duration {
+    let spread = AGED_SYNC_SPACING.saturating_mul(u32::try_from(dirty).unwrap_or(u32::MAX));
+    spread.clamp(age, age * AGE_STRETCH_MAX)
 }
 
 impl Drop for Syncer {
@@ -276,5 +291,19 @@ impl Shared {
             self.changed.notify_all();
         }
         served
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_dirty_logs_are_synced_at_their_age_and_many_are_spread() {
+        let age = Duration::from_secs(1);
+        assert_eq!(stretched(age, 0), age);
+        assert_eq!(stretched(age, 250), age);
+        assert_eq!(stretched(age, 1_000), age * 4);
+        assert_eq!(stretched(age, 50_000), age * 10);
     }
 }

@@ -234,6 +234,31 @@ async fn acks_0_gets_no_answer_and_a_refusal_closes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn produce_requests_that_arrive_together_are_answered_in_order_also_in_front_of_one_without_an_answer()
+ {
+    let node = start().await;
+    let mut client = Client::connect(node.server.address()).await;
+    client.create("t", 1, &[]).await;
+    let mut together = Vec::new();
+    for (id, acks) in [(101, 1), (102, 1), (103, -1), (104, 1), (105, 0)] {
+        let request = produce_request("t", 0, batch(&[b"x"]), acks);
+        let frame = tarn_wire::request_frame(id, Some("test"), 9, &request).unwrap();
+        together.extend_from_slice(&frame.to_bytes().unwrap());
+    }
+    tokio::io::AsyncWriteExt::write_all(&mut client.stream, &together)
+        .await
+        .unwrap();
+    for (offset, id) in (101..=104).enumerate() {
+        let answer = client.answer::<ProduceRequest>(9, id).await.unwrap();
+        let partition = &answer.responses[0].partition_responses[0];
+        assert_eq!(
+            (partition.error_code, partition.base_offset),
+            (0, offset as i64)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_produce_requests_have_their_own_errors_and_store_nothing() {
     let node = start().await;
     let mut client = Client::connect(node.server.address()).await;

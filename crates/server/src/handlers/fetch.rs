@@ -196,9 +196,8 @@ fn respond(node: &Node, call: &Call, session_id: i32, pieces: Vec<Piece>) -> Fet
             response.partitions.push(partition_data(index, data));
         }
     }
-    let image = node.image();
     let endpoint = |id: i32| {
-        let (host, port) = node.endpoint(&image, id, &call.connection.listener)?;
+        let (host, port) = node.endpoint(&node.image(), id, &call.connection.listener)?;
         Some(NodeEndpoint {
             node_id: id,
             host,

@@ -327,9 +327,8 @@ fn response(
             .partition_responses
             .push(outcome.response);
     }
-    let image = node.image();
     let endpoint = |id: i32| {
-        let (host, port) = node.endpoint(&image, id, &call.connection.listener)?;
+        let (host, port) = node.endpoint(&node.image(), id, &call.connection.listener)?;
         Some(NodeEndpoint {
             node_id: id,
             host,

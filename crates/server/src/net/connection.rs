@@ -153,7 +153,8 @@ impl Answers<'_> {
         more: bool,
     ) -> io::Result<()> {
         match answer {
-            Answer::Nothing => Ok(()),
+            Answer::Nothing if more => Ok(()),
+            Answer::Nothing => self.flush().await,
             Answer::Ready(frame) if self.may_go_directly(&frame) => {
                 for segment in frame.segments {
                     if let Segment::Bytes(bytes) = segment {
