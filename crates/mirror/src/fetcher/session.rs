@@ -327,7 +327,11 @@ impl Session {
                 }
                 continue;
             }
-            let bytes = if self.behind[index] { share } else { configured };
+            let bytes = if self.behind[index] {
+                share
+            } else {
+                configured
+            };
             let ask = Ask {
                 current_leader_epoch: leader.map_or(-1, |l| l.epoch),
                 fetch_offset: slot.local.log().log_end_offset(),
