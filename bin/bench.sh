@@ -16,7 +16,14 @@ case " $* " in
   *)
     [ -n "${TARN_BIN:-}" ] || cargo build --release -q -p tarn-cli
     # The harness says in a sentence what is missing when a scenario that is asked for needs it.
-    if command -v java >/dev/null; then bin/fetch-kafka.sh 4.3.1 mirrormaker-4.3.1 >&2 || true; fi ;;
+    if command -v java >/dev/null; then bin/fetch-kafka.sh 4.3.1 mirrormaker-4.3.1 >&2 || true; fi
+    case " $* " in
+      *" wan "* | *" X8 "* | *" all "*)
+        # The long line is made with `ip`.
+        if ! command -v ip >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+          apt-get install -y -q iproute2 >&2 || true
+        fi ;;
+    esac ;;
 esac
 export TARN_BIN=${TARN_BIN:-$target/release/tarn}
 exec "$target/release/tarn-bench" "$@"

@@ -28,12 +28,6 @@ use crate::{ClientError, Peer, Result};
 const IN_FLIGHT_MAX: usize = 128;
 /// Longest answer accepted before the peer has proven to be a Kafka.
 const HANDSHAKE_BYTES_MAX: usize = 256 * 1024;
-/// Of an answer that has at least so much to come, bytes are left to gather in the socket before they are read ...
-const GATHER_FROM_BYTES: u64 = 1024 * 1024;
-/// ... for so long: one wake-up then moves many packets instead of one.
-const GATHER_WAIT: Duration = Duration::from_millis(1);
-/// Bytes by which the system has sized the socket's buffer to the line; before that a pause would only slow the line down.
-const GATHER_AFTER_BYTES: u64 = 8 * 1024 * 1024;
 /// How to connect and how long to wait.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions {
@@ -84,8 +78,6 @@ pub struct Connection {
     in_flight: VecDeque<InFlight>,
     inbound: Inbound,
     fetch: Option<ActiveFetch>,
-    /// Bytes of streamed answers so far.
-    streamed: u64,
     /// Set while a frame is being written and after any error: the stream may be in the middle of a frame.
     torn: bool,
 }
@@ -121,7 +113,6 @@ impl Connection {
             in_flight: VecDeque::new(),
             inbound: Inbound::new(),
             fetch: None,
-            streamed: 0,
             torn: false,
         };
         connection.handshake(limit).await?;
@@ -412,19 +403,12 @@ impl Connection {
                 return Ok(event);
             }
             if self.inbound.len() == 0 {
-                let gathers = self.streamed >= GATHER_AFTER_BYTES
-                    && active.parser.bytes_to_come() >= GATHER_FROM_BYTES;
-                if gathers && self.inbound.reads_little() {
-                    tokio::time::sleep(GATHER_WAIT).await;
-                }
                 let limit =
                     Limit::for_next_piece(active.begun, active.taken, self.options.request_timeout);
-                let read = self
+                active.taken += self
                     .inbound
                     .fill(&mut self.stream, &self.peer, Some(limit))
                     .await? as u64;
-                active.taken += read;
-                self.streamed += read;
             }
             let due = usize::try_from(active.parser.bytes_to_come()).unwrap_or(usize::MAX);
             active

@@ -47,8 +47,6 @@ impl Limit {
 pub(crate) struct Inbound {
     read: BytesMut,
     read_size: usize,
-    /// Bytes that came by the last read.
-    last_read: usize,
 }
 
 impl Inbound {
@@ -56,18 +54,12 @@ impl Inbound {
         Inbound {
             read: BytesMut::new(),
             read_size: READ_BYTES_MIN,
-            last_read: 0,
         }
     }
 
     /// Bytes that are here.
     pub(crate) fn len(&self) -> usize {
         self.read.len()
-    }
-
-    /// The last read found so little that the next one would cost a wake-up for few bytes.
-    pub(crate) fn reads_little(&self) -> bool {
-        self.last_read < READ_BYTES_MAX / 2
     }
 
     /// Takes at most `max` of the bytes that are here.
@@ -97,7 +89,6 @@ impl Inbound {
         if n == 0 {
             return Err(ClientError::closed(peer, "end of stream"));
         }
-        self.last_read = n;
         if n >= self.read_size {
             self.read_size = (self.read_size * 2).min(READ_BYTES_MAX);
         }
