@@ -2,7 +2,7 @@
 //! worker (the heartbeat and checkpoint connectors, which copy no records, are left out in its favour): so topics can be added to one that is
 //! warm, by the worker's REST interface, as a user would.
 //!
-//! Which of the two settings a row takes is decided here, once, by trial; both can be run with `TARN_BENCH_MM2=default|tuned`.
+//! Which settings a row takes is decided here, once; `TARN_BENCH_MM2=default` runs a row with the documented defaults instead, for comparison.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -291,7 +291,7 @@ fn summary(title: &str, samples: &[Hit]) -> String {
 
 fn largest<K: Ord>(counts: BTreeMap<K, usize>) -> Vec<(K, usize)> {
     let mut sorted: Vec<(K, usize)> = counts.into_iter().collect();
-    sorted.sort_by(|a, b| b.1.cmp(&a.1));
+    sorted.sort_by_key(|entry| std::cmp::Reverse(entry.1));
     sorted
 }
 

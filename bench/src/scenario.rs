@@ -23,6 +23,10 @@ pub const ROUNDS_SLOW: u32 = 3;
 /// A phase that appends less than this is not worth a warming.
 const WARM_BYTES_MIN: u64 = 50_000_000;
 
+/// The tests look at their sources more often than a broker does by default, which would be paid for in every figure about mirrors.
+const DEFAULTS_THAT_TESTS_CHANGE: &[(&str, &str)] =
+    &[("mirror.metadata.refresh.interval.ms", "30000")];
+
 /// One system under test: Tarn alone, a real Kafka, or MirrorMaker 2 with a real Kafka as its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -212,18 +216,18 @@ impl Ctx {
         pages::warm(self)
     }
 
-    /// Runs `phase`, the measured part of a round of Tarn whose process is `pid`. When the caller asked for profiles, it is sampled meanwhile
-    /// and the summary becomes the profile `name` of the page; such a round gives no figures.
+    /// Runs `phase`, the measured part of a round of Tarn whose process is `pid` (`None`: a rival's round). When the caller asked for profiles,
+    /// it is sampled meanwhile and the summary becomes the profile `name` of the page; such a round gives no figures.
     ///
     /// # Errors
     /// What `phase` gives; a profile that cannot be taken is told on standard error only.
     pub fn profiled<T>(
         &self,
-        pid: u32,
+        pid: Option<u32>,
         name: &str,
         phase: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let Some(folder) = &self.profiles else {
+        let (Some(folder), Some(pid)) = (&self.profiles, pid) else {
             return phase();
         };
         let recording = Recording::start(pid);
@@ -237,10 +241,13 @@ impl Ctx {
         result
     }
 
-    /// A fresh Tarn. `settings` are lines of `server.properties` on top of the defaults; figures of rows need none unless the row says so.
+    /// A fresh Tarn as a user would run it. `settings` are lines of `server.properties` on top of the defaults; figures of rows need none
+    /// unless the row says so.
     #[must_use]
     pub fn tarn(&self, settings: &[(&str, &str)]) -> Tarn {
-        Tarn::start_with(settings)
+        let mut all = DEFAULTS_THAT_TESTS_CHANGE.to_vec();
+        all.extend_from_slice(settings);
+        Tarn::start_with(&all)
     }
 
     /// A fresh Kafka as a user would run it: documented defaults, the JVM options of its own start script, 1 GB heap; `settings` on top.

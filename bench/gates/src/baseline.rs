@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 
 /// How far an instruction count may be from its row, in parts of it.
-const TOLERANCE: f64 = 0.03;
+const TOLERANCE_PERCENT: u64 = 3;
 /// What is in front of the compiler's line.
 const TOOLCHAIN: &str = "toolchain: ";
 /// What stands above the rows.
@@ -48,8 +48,8 @@ impl Row {
     pub(crate) fn deviations(&self, figures: &Figures) -> Vec<String> {
         let mut found = Vec::new();
         if let Some(counted) = figures.instructions {
-            let ratio = counted as f64 / self.instructions as f64 - 1.0;
-            if ratio.abs() > TOLERANCE {
+            if counted.abs_diff(self.instructions) * 100 > self.instructions * TOLERANCE_PERCENT {
+                let ratio = counted as f64 / self.instructions as f64 - 1.0;
                 found.push(format!(
                     "{counted} instructions, {:+.1} % against the baseline's {}",
                     ratio * 100.0,

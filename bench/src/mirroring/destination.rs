@@ -84,6 +84,15 @@ impl Destination {
         }
     }
 
+    /// The process that profiles are taken of; none of a rival.
+    #[must_use]
+    pub fn profiled_pid(&mut self) -> Option<u32> {
+        match self {
+            Self::Tarn(tarn) => Some(tarn.process().id()),
+            Self::Mm2(_) => None,
+        }
+    }
+
     /// What the side used so far.
     #[must_use]
     pub fn usage(&mut self) -> Usage {

@@ -148,13 +148,16 @@ fn figures(quiet: &Lags, disturbed: &Lags, catch_up_s: f64) -> Vec<Sample> {
     samples
 }
 
+/// When a batch was due, and how long after that it was acknowledged, microseconds.
+type Latency = (Duration, u64);
+
 /// Producers on a fixed schedule, one thread and one connection each.
 struct Producers {
     stop: Arc<AtomicBool>,
     clock: Instant,
     /// Latencies of batches that were due earlier on that clock are left out.
     from: Duration,
-    threads: Vec<JoinHandle<Result<Vec<(Duration, u64)>>>>,
+    threads: Vec<JoinHandle<Result<Vec<Latency>>>>,
 }
 
 impl Producers {

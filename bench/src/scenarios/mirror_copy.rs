@@ -153,7 +153,8 @@ impl Copies {
         let cold_s = started.elapsed().as_secs_f64();
         let cold = to.usage().processor_s / self.warm.gb;
         ctx.progress(format!("{}: copies", side.title()));
-        let eight = copy(&mut to, source, &self.copy)?;
+        let pid = to.profiled_pid();
+        let eight = ctx.profiled(pid, "mirror-copy", || copy(&mut to, source, &self.copy))?;
         let one = copy(&mut to, source, &self.one)?;
         let gib = copy(&mut to, source, &self.gib)?;
         let usage = to.usage();

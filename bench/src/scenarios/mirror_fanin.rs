@@ -125,7 +125,11 @@ impl FanIn {
         let source_pid = [self.source.kafka().process().id()];
         let source_before = Usage::of(&source_pid);
         let meter = Meter::start(&to.pids());
-        std::thread::sleep(Duration::from_secs(ctx.scaled(MEASURED_S, LEAST_S)));
+        let name = format!("mirror-fanin-{}-topics", topics.len());
+        ctx.profiled(to.profiled_pid(), &name, || {
+            std::thread::sleep(Duration::from_secs(ctx.scaled(MEASURED_S, LEAST_S)));
+            Ok(())
+        })?;
         let (processor_s, wall_s) = meter.read();
         let source_s = Usage::of(&source_pid).since(&source_before);
         let window = from..clock.elapsed();

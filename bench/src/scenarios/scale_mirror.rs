@@ -29,9 +29,6 @@ const IDLE_MS: u64 = 30_000;
 const SOURCE_LIMIT: Duration = Duration::from_secs(300);
 const MIRROR_LIMIT: Duration = Duration::from_secs(300);
 const REMOVE_LIMIT: Duration = Duration::from_secs(120);
-const TIMES_AT_SOURCE: &str = "mirror.metadata.refresh.interval.ms";
-/// What a user has who sets nothing; the harness of the tests refreshes faster.
-const DEFAULT_REFRESH: (&str, &str) = (TIMES_AT_SOURCE, "30000");
 
 /// One shape: how many partitions, the prefix of their topics, the mirror that holds them.
 struct Shape {
@@ -175,7 +172,7 @@ impl Rounds for SourceCluster {
         ensure!(side == Side::Tarn, "this scenario measures Tarn only");
         let mut samples = Vec::new();
         for shape in [THOUSAND, TEN_THOUSAND] {
-            let mut tarn = ctx.tarn(&[DEFAULT_REFRESH]);
+            let mut tarn = ctx.tarn(&[]);
             self.mirror(ctx, &tarn, &shape)?;
             thread::sleep(Duration::from_millis(ctx.scaled(SETTLE_MS, 200)));
             let meter = Meter::start(&[tarn.process().id()]);
@@ -258,7 +255,7 @@ impl Rounds for Failovers {
             ctx.progress("starting the source again");
             self.source.kafka.restart();
         }
-        let tarn = ctx.tarn(&[DEFAULT_REFRESH]);
+        let tarn = ctx.tarn(&[]);
         let shapes = [ONE, THOUSAND, TEN_THOUSAND];
         for shape in &shapes {
             self.source.mirror(ctx, &tarn, shape)?;

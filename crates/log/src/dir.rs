@@ -8,6 +8,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -20,6 +21,8 @@ use crate::state::LogDirState;
 
 const LOCK: &str = ".lock";
 const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
+/// Threads that close logs. Each waits for the disk most of its time, and syncs that wait together share a commit of the file system.
+const CLOSING_THREADS_MAX: usize = 16;
 /// Subdirectories that hold no partition of clients.
 const METADATA_TOPIC: &str = "__cluster_metadata";
 
@@ -283,9 +286,7 @@ impl LogDir {
 
     fn close_and_mark(&self, broker_epoch: i64) -> Result<(), LogError> {
         let logs: Vec<Arc<PartitionLog>> = self.logs.lock().values().cloned().collect();
-        for log in &logs {
-            log.close_clean()?;
-        }
+        close_all(&logs)?;
         self.write_checkpoints()?;
         if !self.clean {
             let unopened = self
@@ -301,6 +302,31 @@ impl LogDir {
         self.state
             .replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
     }
+}
+
+/// Closes every log, whatever happens to the others; gives the first error.
+fn close_all(logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
+    let next = AtomicUsize::new(0);
+    let close = || {
+        let mut outcome = Ok(());
+        while let Some(log) = logs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            outcome = outcome.and(log.close_clean());
+        }
+        outcome
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..CLOSING_THREADS_MAX.min(logs.len()))
+            .map(|_| scope.spawn(close))
+            .collect();
+        let own = close();
+        others.into_iter().fold(own, |outcome, thread| {
+            outcome.and(
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            )
+        })
+    })
 }
 
 /// Excludes other processes: flock for ours, a POSIX record lock for a Java broker's.

@@ -97,12 +97,15 @@ impl Call {
     }
 }
 
+/// How an answer comes that may have to be waited for.
+pub(crate) type Deciding = BoxFuture<Result<Answer, Refusal>>;
+
 /// What a route does with a body.
 pub(crate) enum Run {
     /// Decided without waiting for anything.
     Now(fn(&Arc<Node>, Call, Bytes) -> Result<Answer, Refusal>),
     /// May wait before it is decided.
-    Waiting(fn(Arc<Node>, Call, Bytes) -> BoxFuture<Result<Answer, Refusal>>),
+    Waiting(fn(Arc<Node>, Call, Bytes) -> Deciding),
 }
 
 /// One row: an API that is implemented.

@@ -174,7 +174,7 @@ impl StateTable {
     pub fn replay_last_mirror_epoch(&mut self, key: StateKey, epoch: Option<i32>) {
         match epoch {
             Some(_) => {
-                let entry = self.entries.entry(key).or_insert_with(|| Entry::default());
+                let entry = self.entries.entry(key).or_default();
                 entry.record.last_mirror_epoch = epoch;
             }
             None => {

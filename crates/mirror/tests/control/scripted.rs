@@ -183,10 +183,10 @@ impl DataPlane for Scripted {
         let cut = script.intent.take();
         drop(script);
         Box::pin(async move {
-            if let Some(offset) = cut {
-                if let Err(reason) = intent(offset).await {
-                    return PrepareOutcome::Retry { reason };
-                }
+            if let Some(offset) = cut
+                && let Err(reason) = intent(offset).await
+            {
+                return PrepareOutcome::Retry { reason };
             }
             outcome
         })
