@@ -1,4 +1,5 @@
-//! A blocking socket read field by field: a small buffer for what is looked at, and bytes that nobody looks at thrown away inside the kernel.
+//! A blocking socket read field by field. Every byte is copied out of the kernel, as a client does: a reader that throws them away there is
+//! always ahead of the broker, sleeps after each packet, and makes the broker pay for waking it.
 //!
 //! Knows nothing of messages.
 
@@ -9,10 +10,8 @@ use anyhow::{Result, bail, ensure};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-/// Bytes of the buffer: small, because what lands in it was copied and most of it is never looked at.
-const BUFFER_BYTES: usize = 16 * 1024;
-/// Bytes thrown away with one call.
-const SKIP_BYTES: usize = 1 << 20;
+/// Bytes of the buffer; it stays in the second-level cache.
+const BUFFER_BYTES: usize = 256 * 1024;
 /// Longest silence of a broker.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -23,8 +22,6 @@ pub(crate) struct Intake {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Handed to the kernel as a length; never written because the kernel throws the bytes away.
-    void: Vec<u8>,
 }
 
 impl Intake {
@@ -35,7 +32,6 @@ impl Intake {
             buffer: vec![0; BUFFER_BYTES],
             start: 0,
             end: 0,
-            void: vec![0; SKIP_BYTES],
         })
     }
 
@@ -47,12 +43,7 @@ impl Intake {
             self.end -= self.start;
             self.start = 0;
             while self.end < len {
-                let (_, got) = receive(
-                    &self.stream,
-                    &mut self.buffer[self.end..],
-                    RecvFlags::empty(),
-                )?;
-                self.end += got;
+                self.end += receive(&self.stream, &mut self.buffer[self.end..])?;
             }
         }
         self.start += len;
@@ -61,19 +52,16 @@ impl Intake {
 
     /// Passes over `len` bytes.
     pub(crate) fn skip(&mut self, len: usize) -> Result<()> {
-        let here = len.min(self.end - self.start);
-        self.start += here;
-        let mut left = len - here;
-        while left > 0 {
-            let want = left.min(SKIP_BYTES);
-            let (_, got) = receive(
-                &self.stream,
-                &mut self.void[..want],
-                RecvFlags::TRUNC | RecvFlags::WAITALL,
-            )?;
-            left -= got;
+        let mut left = len;
+        loop {
+            let here = left.min(self.end - self.start);
+            self.start += here;
+            left -= here;
+            if left == 0 {
+                return Ok(());
+            }
+            (self.start, self.end) = (0, receive(&self.stream, &mut self.buffer)?);
         }
-        Ok(())
     }
 
     pub(crate) fn i16(&mut self) -> Result<i16> {
@@ -113,16 +101,11 @@ impl Intake {
     }
 }
 
-fn receive<'a>(
-    stream: &TcpStream,
-    into: &'a mut [u8],
-    flags: RecvFlags,
-) -> Result<(&'a mut [u8], usize)> {
-    let len = into.len();
+fn receive(stream: &TcpStream, into: &mut [u8]) -> Result<usize> {
     loop {
-        match recv(stream, &mut into[..len], flags) {
+        match recv(stream, &mut *into, RecvFlags::empty()) {
             Ok((_, 0)) => bail!("the broker closed the connection"),
-            Ok((_, got)) => return Ok((into, got)),
+            Ok((_, got)) => return Ok(got),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => bail!("the broker said nothing for {SILENCE_MAX:?}"),
             Err(error) => return Err(error.into()),
