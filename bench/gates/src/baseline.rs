@@ -47,15 +47,15 @@ impl Row {
     /// What is wrong with `figures` by this row; empty = nothing.
     pub(crate) fn deviations(&self, figures: &Figures) -> Vec<String> {
         let mut found = Vec::new();
-        if let Some(counted) = figures.instructions {
-            if counted.abs_diff(self.instructions) * 100 > self.instructions * TOLERANCE_PERCENT {
-                let ratio = counted as f64 / self.instructions as f64 - 1.0;
-                found.push(format!(
-                    "{counted} instructions, {:+.1} % against the baseline's {}",
-                    ratio * 100.0,
-                    self.instructions
-                ));
-            }
+        if let Some(counted) = figures.instructions
+            && counted.abs_diff(self.instructions) * 100 > self.instructions * TOLERANCE_PERCENT
+        {
+            let ratio = counted as f64 / self.instructions as f64 - 1.0;
+            found.push(format!(
+                "{counted} instructions, {:+.1} % against the baseline's {}",
+                ratio * 100.0,
+                self.instructions
+            ));
         }
         if figures.allocations_hundredths > self.allocations_hundredths {
             found.push(format!(
