@@ -79,13 +79,14 @@ impl Tuning {
     }
 }
 
-/// The settings that suit a row about the cost and the speed of copying best, unless the environment asks for others.
+/// The settings of a row about the cost and the speed of copying: the tuned ones, which were not yet tried against the defaults, unless the
+/// environment asks for others.
 #[must_use]
 pub fn best_for_throughput() -> Tuning {
     chosen(Tuning::Throughput)
 }
 
-/// The settings that suit a row about lag best, unless the environment asks for others.
+/// The settings of a row about lag, chosen like those of [`best_for_throughput`], unless the environment asks for others.
 #[must_use]
 pub fn best_for_lag() -> Tuning {
     chosen(Tuning::Latency)

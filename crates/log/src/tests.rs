@@ -2,7 +2,6 @@
 
 mod append;
 mod directory;
-mod kafka_files;
 mod mirroring;
 mod model;
 mod recovery;
