@@ -74,45 +74,75 @@ pub fn run(
     let mut setup = guarded(|| scenario.setup(ctx))?;
     record.remarks = ctx.take_remarks();
     record.machine = Machine::look();
-    let commit = machine::commit(repository);
+    let run = Run {
+        ctx,
+        options,
+        store,
+        commit: machine::commit(repository),
+    };
     let mut failed: Vec<(Side, String)> = Vec::new();
     for (number, side) in plan {
         if failed.iter().any(|(out, _)| *out == side) {
             continue;
         }
         ctx.progress(format!("round {number} of {rounds}: {}", side.title()));
-        let others_before = quiet_machine(ctx, options)?;
-        let taken = one_round(setup.as_mut(), ctx, (number, side), others_before, &commit);
-        let mut round = match taken {
-            Ok(round) => round,
-            Err(error) => {
-                let said = format!("round {number} of {} failed: {error:#}", side.title());
-                ctx.progress(format!("{said}; the other side goes on"));
-                record.remarks.push(first_line(&said));
-                store.save(&record)?;
-                failed.push((side, said));
-                continue;
-            }
-        };
-        round.forced = options.force && round.disturbed();
-        let again = round.others_during.disturb() && !options.force;
-        record.rounds.push(round);
-        store.save(&record)?;
-        if again {
-            ctx.progress("disturbed by others; the round runs once more");
-            let others_before = quiet_machine(ctx, options)?;
-            let second = one_round(setup.as_mut(), ctx, (number, side), others_before, &commit)?;
-            if let Some(first) = record.rounds.last_mut() {
-                first.replaced = true;
-            }
-            record.rounds.push(second);
+        if let Some(said) = run.round(setup.as_mut(), &mut record, (number, side))? {
+            ctx.progress(format!("{said}; the other side goes on"));
+            record.remarks.extend(ctx.take_remarks());
+            record.remarks.push(first_line(&said));
             store.save(&record)?;
+            failed.push((side, said));
         }
     }
     // A side that failed once is left out, or each of its rounds would wait for its limits; the next run tries it again.
     match failed.into_iter().next() {
         None => Ok(record),
         Some((_, said)) => Err(anyhow!(said)),
+    }
+}
+
+/// What the rounds of a scenario have in common.
+struct Run<'a> {
+    ctx: &'a Ctx,
+    options: &'a Options,
+    store: &'a Store,
+    commit: String,
+}
+
+impl Run<'_> {
+    /// Runs a round, once more when it was disturbed, and stores it; gives what the side said when it failed. An error ends the scenario: the
+    /// machine is busy, or the disk takes no record.
+    fn round(
+        &self,
+        setup: &mut dyn Rounds,
+        record: &mut Record,
+        (number, side): (u32, Side),
+    ) -> Result<Option<String>> {
+        let mut is_second = false;
+        loop {
+            let before = quiet_machine(self.ctx, self.options)?;
+            let taken = one_round(setup, self.ctx, (number, side), before, &self.commit);
+            let mut round = match taken {
+                Ok(round) => round,
+                Err(error) => {
+                    let side = side.title();
+                    return Ok(Some(format!("round {number} of {side} failed: {error:#}")));
+                }
+            };
+            round.forced = self.options.force && round.disturbed();
+            let again = round.others_during.disturb() && !self.options.force && !is_second;
+            if is_second && let Some(first) = record.rounds.last_mut() {
+                first.replaced = true;
+            }
+            record.rounds.push(round);
+            self.store.save(record)?;
+            if !again {
+                return Ok(None);
+            }
+            self.ctx
+                .progress("disturbed by others; the round runs once more");
+            is_second = true;
+        }
     }
 }
 

@@ -27,6 +27,8 @@ const LEAST_S: u64 = 3;
 const WATCHED: usize = 50;
 /// Until a destination holds what the source does: creating 5,000 partitions included.
 const LIMIT: Duration = Duration::from_secs(120);
+/// The cell of all partitions.
+const WIDE: &str = "5,000 partitions";
 const BYTES_PER_PARTITION: u64 = 256 * 1024;
 
 /// The scenario.
@@ -71,10 +73,11 @@ impl Scenario for MirrorFanIn {
         let source = Source::start(ctx);
         let narrow = topics("narrow", ctx.scaled(NARROW_TOPICS, 1));
         let wide = topics("wide", ctx.scaled(WIDE_TOPICS, 1));
-        ctx.progress("creating the partitions at the source");
-        source.create(&narrow)?;
-        source.create(&wide)?;
+        let wanted = wire::partitions_of(&wide);
+        let narrow = source.create_many(ctx, narrow, 0)?;
+        let wide = source.create_many(ctx, wide, wire::partitions_of(&narrow))?;
         Ok(Box::new(FanIn {
+            is_less: wire::partitions_of(&wide) < wanted,
             source,
             narrow,
             wide,
@@ -86,6 +89,8 @@ struct FanIn {
     source: Source,
     narrow: Vec<Topic>,
     wide: Vec<Topic>,
+    /// Whether both together are fewer than 5,000 partitions.
+    is_less: bool,
 }
 
 impl Rounds for FanIn {
@@ -96,7 +101,7 @@ impl Rounds for FanIn {
         let all: Vec<Topic> = self.narrow.iter().chain(&self.wide).cloned().collect();
         let cells = [
             ("1,000 partitions", "narrow-.*", &self.narrow),
-            ("5,000 partitions", "wide-.*", &all),
+            (WIDE, "wide-.*", &all),
         ];
         for (cell, pattern, topics) in cells {
             ctx.progress(format!("{}: {cell}", side.title()));
@@ -118,6 +123,10 @@ impl Rounds for FanIn {
                 }
                 Err(error) => return Err(error),
             }
+        }
+        if self.is_less && proven.len() > self.narrow.len() {
+            let held = f64::from(wire::partitions_of(&all));
+            samples.push(Sample::new("X6", WIDE, measure::PARTITIONS_HELD, held));
         }
         to.prove(&self.source, &proven)?;
         Ok(samples)

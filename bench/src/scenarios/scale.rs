@@ -15,12 +15,11 @@ use tarn_tests::kafka::Kafka;
 use tarn_tests::raw::{self, RawClient};
 use tarn_tests::tarn::Tarn;
 
+use crate::machine;
 use crate::scenario::{Ctx, Side};
 
 /// Descriptors that a broker with 10,000 partitions may need.
 const DESCRIPTORS: u64 = 200_000;
-/// Descriptors that a Java broker has open besides one for each partition (about 150), connections and new files.
-const DESCRIPTORS_OTHERWISE: u64 = 2_000;
 /// Memory mappings that a Java broker with 10,000 partitions may need: two index files a segment.
 const MAPPINGS: u64 = 262_144;
 const MAPPINGS_FILE: &str = "/proc/sys/vm/max_map_count";
@@ -211,15 +210,13 @@ pub(super) fn create_in_steps(port: u16, topics: &[Wanted], partitions_at_once: 
     steps.try_for_each(|step| create(port, step))
 }
 
-/// The first of `topics` that a Java broker with `open` partitions can hold within the descriptors of a process: it keeps a file open for each
-/// partition. Remarks it when those are not all.
+/// The first of `topics` that a Java broker with `open` partitions can hold beside them; remarks it when those are not all.
 pub(super) fn fitting<'a>(ctx: &Ctx, topics: &'a [Wanted], open: i32) -> &'a [Wanted] {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let fit = fitting_in(limit.unwrap_or(u64::MAX), topics, open);
+    let most = machine::java_partitions_max();
+    let fit = fitting_in(most, topics, open);
     if fit < topics.len() {
         ctx.remark(format!(
-            "the limit of {} descriptors lets Kafka hold {} of the {} partitions that were wanted",
-            limit.unwrap_or(u64::MAX),
+            "the limit of descriptors lets a Java broker hold {most} partitions: {} of the {} that were wanted here",
             count(&topics[..fit]),
             count(topics)
         ));
@@ -227,13 +224,12 @@ pub(super) fn fitting<'a>(ctx: &Ctx, topics: &'a [Wanted], open: i32) -> &'a [Wa
     &topics[..fit]
 }
 
-/// How many of `topics` fit.
-fn fitting_in(descriptors: u64, topics: &[Wanted], open: i32) -> usize {
-    let room = descriptors.saturating_sub(DESCRIPTORS_OTHERWISE);
+/// How many of `topics` fit where `most` partitions do and `open` are there.
+fn fitting_in(most: u64, topics: &[Wanted], open: i32) -> usize {
     let mut partitions = i64::from(open);
     let fits = |topic: &&Wanted| {
         partitions += i64::from(topic.partitions);
-        u64::try_from(partitions).is_ok_and(|partitions| partitions <= room)
+        u64::try_from(partitions).is_ok_and(|partitions| partitions <= most)
     };
     topics.iter().take_while(fits).count()
 }
@@ -443,9 +439,9 @@ mod tests {
     #[test]
     fn a_java_broker_gets_no_more_partitions_than_it_has_descriptors() {
         let made = topics("t", 1_000, 100);
-        assert_eq!(fitting_in(20_000, &made, 0), 10);
-        assert_eq!(fitting_in(20_000, &made, 17_500), 5);
-        assert_eq!(fitting_in(1_024, &made, 0), 0);
+        assert_eq!(fitting_in(18_000, &made, 0), 10);
+        assert_eq!(fitting_in(18_000, &made, 17_500), 5);
+        assert_eq!(fitting_in(0, &made, 0), 0);
     }
 
     #[test]

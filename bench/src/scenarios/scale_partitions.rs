@@ -50,7 +50,8 @@ impl Scenario for Partitions {
          topics of 2,500, one after the other; where it has not made them all within 45 s, its figures are of those that it holds, and the round \
          says how many). The time runs until the last partition has accepted a record. 5 s later processor time is taken over 30 s (Kafka: 10 s) \
          with nobody connected; memory is what the process holds more than before the creation, then once more after one record was produced to \
-         each partition, if that ends within 40 s (every first record opens files, and Tarn syncs them). A second fresh Tarn gets 1,000 topics of 10 partitions by one request."
+         each partition, if that ends within 40 s (every first record opens files, and Tarn syncs them). A \
+         second fresh Tarn gets 1,000 topics of 10 partitions by one request."
     }
 
     fn rounds(&self) -> u32 {
