@@ -1,10 +1,13 @@
 //! What processes used: processor time and resident memory, from `/proc`. Not here: starting and ending them (`tarn_tests::process`).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
 /// Clock ticks a second in `/proc/PID/stat`; a constant of Linux's interface to user space.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// User and system time are each cut off to a tick, at both ends of a stretch.
+const TICKS_ERROR_S: f64 = 2.0 / TICKS_PER_SECOND;
 
 /// What a set of processes used since they started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -40,9 +43,41 @@ impl Usage {
 /// Processor time of a set of processes over a stretch of wall time.
 #[derive(Debug)]
 pub struct Meter {
-    pids: Vec<u32>,
-    before: Usage,
+    before: Vec<Reading>,
     started: Instant,
+}
+
+/// What one process had used at a moment.
+#[derive(Debug)]
+struct Reading {
+    pid: u32,
+    processor_s: f64,
+    threads_ns: BTreeMap<u32, u64>,
+}
+
+impl Reading {
+    fn take(pid: u32) -> Self {
+        Self {
+            pid,
+            processor_s: processor_s(pid).unwrap_or(0.0),
+            threads_ns: threads_ns(pid),
+        }
+    }
+
+    /// Processor seconds from this reading to `now`. The count of the process is cut off to ticks; that of each thread is exact, but is gone with
+    /// the thread. So it is the threads', and where some ended at least what the ticks vouch for.
+    fn until(&self, now: &Self) -> f64 {
+        let threads = now.threads_ns.iter().map(|(thread, ns)| {
+            let before = self.threads_ns.get(thread).copied().unwrap_or(0);
+            ns.saturating_sub(before)
+        });
+        let exact_s = threads.sum::<u64>() as f64 / 1e9;
+        let ended = |thread| !now.threads_ns.contains_key(thread);
+        if self.threads_ns.keys().any(ended) || now.threads_ns.is_empty() {
+            return exact_s.max(now.processor_s - self.processor_s - TICKS_ERROR_S);
+        }
+        exact_s
+    }
 }
 
 impl Meter {
@@ -50,8 +85,7 @@ impl Meter {
     #[must_use]
     pub fn start(pids: &[u32]) -> Self {
         Self {
-            pids: pids.to_vec(),
-            before: Usage::of(pids),
+            before: pids.iter().map(|pid| Reading::take(*pid)).collect(),
             started: Instant::now(),
         }
     }
@@ -59,10 +93,9 @@ impl Meter {
     /// Processor seconds and wall seconds since the start.
     #[must_use]
     pub fn read(&self) -> (f64, f64) {
-        (
-            Usage::of(&self.pids).since(&self.before),
-            self.started.elapsed().as_secs_f64(),
-        )
+        let used = self.before.iter();
+        let used = used.map(|before| before.until(&Reading::take(before.pid)));
+        (used.sum(), self.started.elapsed().as_secs_f64())
     }
 }
 
@@ -80,6 +113,21 @@ fn of_one(pid: u32) -> Usage {
 fn processor_s(pid: u32) -> Option<f64> {
     let stat = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     Some(stat.ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// Processor time of each thread that lives, nanoseconds.
+fn threads_ns(pid: u32) -> BTreeMap<u32, u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            let ns = text.split(' ').next()?.parse().ok()?;
+            Some((entry.file_name().to_str()?.parse().ok()?, ns))
+        })
+        .collect()
 }
 
 /// What `/proc/PID/stat` says of a process.
@@ -133,6 +181,28 @@ mod tests {
             started: 5,
         };
         assert_eq!(parse_stat(text), Some(stat));
+    }
+
+    fn reading(processor_s: f64, threads_ns: &[(u32, u64)]) -> Reading {
+        Reading {
+            pid: 1,
+            processor_s,
+            threads_ns: threads_ns.iter().copied().collect(),
+        }
+    }
+
+    #[test]
+    fn a_little_processor_time_is_counted_by_the_nanosecond() {
+        let before = reading(7.01, &[(1, 100), (2, 50)]);
+        let now = reading(7.02, &[(1, 1_000_100), (2, 50), (3, 500_000)]);
+        assert!((before.until(&now) - 0.0015).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_a_thread_used_before_it_ended_is_not_lost() {
+        let before = reading(7.0, &[(1, 100), (2, 50)]);
+        let now = reading(8.0, &[(1, 200)]);
+        assert!((before.until(&now) - 0.98).abs() < 1e-9);
     }
 
     #[test]

@@ -18,13 +18,13 @@ const PARTITIONS: u64 = 10_000;
 const PARTITIONS_PER_TOPIC: u64 = 10;
 /// Left alone before the idle time is measured, milliseconds.
 const SETTLE_MS: u64 = 5_000;
-/// Idle time that is measured, milliseconds: 20 ms of error in 30 s, and a Java broker uses so much that 10 s are enough.
-const IDLE_MS: u64 = 30_000;
+/// Idle time that is measured, milliseconds; a Java broker uses so much that less is enough.
+const IDLE_MS: u64 = 20_000;
 const KAFKA_IDLE_MS: u64 = 10_000;
 /// Until all partitions are there and the last has a record. What a Java broker has not made by then it does not hold.
 const CREATE_LIMIT: Duration = Duration::from_secs(45);
 /// Until every partition has a record.
-const RECORDS_LIMIT: Duration = Duration::from_secs(40);
+const RECORDS_LIMIT: Duration = Duration::from_secs(15);
 /// Made by one request at a Kafka: its controller refuses 10,000, and a step that fails is not held.
 const CREATED_AT_ONCE: i32 = 2_500;
 
@@ -48,9 +48,9 @@ impl Scenario for Partitions {
     fn about(&self) -> &'static str {
         "A fresh broker gets 10,000 partitions: one topic by one CreateTopics request (Kafka's controller refuses that many at once and gets four \
          topics of 2,500, one after the other; where it has not made them all within 45 s, its figures are of those that it holds, and the round \
-         says how many). The time runs until the last partition has accepted a record. 5 s later processor time is taken over 30 s (Kafka: 10 s) \
+         says how many). The time runs until the last partition has accepted a record. 5 s later processor time is taken over 20 s (Kafka: 10 s) \
          with nobody connected; memory is what the process holds more than before the creation, then once more after one record was produced to \
-         each partition, if that ends within 40 s (every first record opens files, and Tarn syncs them). A \
+         each partition, if that ends within 15 s (every first record opens files, and Tarn syncs them). A \
          second fresh Tarn gets 1,000 topics of 10 partitions by one request."
     }
 
