@@ -15,6 +15,8 @@ use crate::process::{Stat, parse_stat};
 pub const PERCENT_MAX: f64 = 5.0;
 /// How many processes are named.
 const NAMED_MAX: usize = 4;
+/// The process that inherits orphans.
+const FIRST_PROCESS: u32 = 1;
 /// The process whose children are the kernel's threads.
 const KERNEL_THREADS: u32 = 2;
 
@@ -81,28 +83,33 @@ impl Snapshot {
 }
 
 fn others(before: &HashMap<u32, Stat>, now: &HashMap<u32, Stat>, own: u32, wall_s: f64) -> Others {
-    // A process that ended hands its time to the parent that waited for it, so that sums over everybody lose and double nothing.
     let foreign =
         |all: &HashMap<u32, Stat>, pid: u32| !is_below(all, pid, own) && !is_kernel(all, pid);
-    let mut used: HashMap<u32, i64> = HashMap::new();
+    let mut used: HashMap<u32, u64> = HashMap::new();
+    let mut inherited: HashMap<u32, u64> = HashMap::new();
     for (pid, stat) in now.iter().filter(|(pid, _)| foreign(now, **pid)) {
-        *used.entry(*pid).or_default() += signed(stat.ticks_with_children);
+        let (ticks, children_ticks) =
+            earlier(before, *pid, stat).map_or((0, 0), |was| (was.ticks, was.children_ticks));
+        used.insert(*pid, stat.ticks.saturating_sub(ticks));
+        inherited.insert(*pid, stat.children_ticks.saturating_sub(children_ticks));
     }
-    for (pid, stat) in before.iter().filter(|(pid, _)| foreign(before, **pid)) {
-        let heir = if now.contains_key(pid) {
-            *pid
-        } else {
-            stat.parent
-        };
-        if now.contains_key(&heir) && foreign(now, heir) {
-            *used.entry(heir).or_default() -= signed(stat.ticks_with_children);
-        }
+    let ended = before.iter().filter(|(pid, was)| {
+        let lives = now
+            .get(*pid)
+            .is_some_and(|stat| stat.started == was.started);
+        !lives && foreign(before, **pid)
+    });
+    for (pid, was) in ended {
+        take_back(before, &mut inherited, *pid, was);
+    }
+    for (pid, ticks) in inherited {
+        *used.entry(pid).or_default() += ticks;
     }
     // Linux counts a hundred ticks a second, so a tick is a percent-second.
-    let total: i64 = used.values().sum();
-    let mut users: Vec<(u32, i64)> = used.into_iter().filter(|(_, ticks)| *ticks > 0).collect();
-    users.sort_by_key(|(pid, ticks)| (-ticks, *pid));
-    let share = |ticks: i64| ticks.max(0) as f64 / wall_s;
+    let total: u64 = used.values().sum();
+    let mut users: Vec<(u32, u64)> = used.into_iter().filter(|(_, ticks)| *ticks > 0).collect();
+    users.sort_by_key(|(pid, ticks)| (std::cmp::Reverse(*ticks), *pid));
+    let share = |ticks: u64| ticks as f64 / wall_s;
     let names = users.iter().take(NAMED_MAX).map(|(pid, ticks)| {
         let name = now.get(pid).map_or("?", |stat| stat.name.as_str());
         format!("{name} {pid}: {:.1} %", share(*ticks))
@@ -113,8 +120,33 @@ fn others(before: &HashMap<u32, Stat>, now: &HashMap<u32, Stat>, own: u32, wall_
     }
 }
 
-fn signed(ticks: u64) -> i64 {
-    i64::try_from(ticks).unwrap_or(i64::MAX)
+/// The same process in the earlier listing.
+fn earlier<'a>(before: &'a HashMap<u32, Stat>, pid: u32, stat: &Stat) -> Option<&'a Stat> {
+    before.get(&pid).filter(|was| was.started == stat.started)
+}
+
+/// Whoever waited for a process that ended got all its time at once. What it had used before the stretch began is not the stretch's: it is taken
+/// back from its parent, or from the ancestor that inherited instead of a parent that had ended too. What a parent does not wait for is never
+/// inherited, so that no more is taken back than there is.
+fn take_back(before: &HashMap<u32, Stat>, inherited: &mut HashMap<u32, u64>, pid: u32, was: &Stat) {
+    let mut left = was.ticks + was.children_ticks;
+    let mut at = was.parent;
+    for _ in 0..=before.len() {
+        if let Some(ticks) = inherited.get_mut(&at) {
+            let taken = left.min(*ticks);
+            *ticks -= taken;
+            left -= taken;
+        }
+        if left == 0 || at == pid {
+            return;
+        }
+        at = match before.get(&at) {
+            Some(stat) if stat.parent != 0 => stat.parent,
+            // Orphans go to the first process, whether or not the chain of parents can still be followed.
+            _ if at != FIRST_PROCESS => FIRST_PROCESS,
+            _ => return,
+        };
+    }
 }
 
 fn is_below(all: &HashMap<u32, Stat>, pid: u32, ancestor: u32) -> bool {
@@ -143,18 +175,32 @@ fn is_kernel(all: &HashMap<u32, Stat>, pid: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn listing(of: &[(u32, &str, u32, u64)]) -> HashMap<u32, Stat> {
+    /// Processes by number, name, parent, own ticks and ticks of ended children.
+    fn families(of: &[(u32, &str, u32, u64, u64)]) -> HashMap<u32, Stat> {
         of.iter()
-            .map(|(pid, name, parent, ticks)| {
+            .map(|(pid, name, parent, ticks, children_ticks)| {
                 let stat = Stat {
                     name: (*name).to_owned(),
                     parent: *parent,
                     ticks: *ticks,
-                    ticks_with_children: *ticks,
+                    children_ticks: *children_ticks,
+                    started: 7,
                 };
                 (*pid, stat)
             })
             .collect()
+    }
+
+    fn listing(of: &[(u32, &str, u32, u64)]) -> HashMap<u32, Stat> {
+        let alone: Vec<_> = of
+            .iter()
+            .map(|(p, n, pp, t)| (*p, *n, *pp, *t, 0))
+            .collect();
+        families(&alone)
+    }
+
+    fn percent(before: &[(u32, &str, u32, u64, u64)], now: &[(u32, &str, u32, u64, u64)]) -> f64 {
+        others(&families(before), &families(now), 99, 1.0).percent_of_a_core
     }
 
     #[test]
@@ -178,10 +224,70 @@ mod tests {
 
     #[test]
     fn a_process_that_ended_counts_only_what_it_used_meanwhile() {
-        let before = listing(&[(1, "init", 0, 0), (5, "sh", 1, 10), (6, "job", 5, 5_000)]);
-        let after = listing(&[(1, "init", 0, 0), (5, "sh", 1, 5_011)]);
+        let before = [
+            (1, "init", 0, 0, 0),
+            (5, "sh", 1, 10, 0),
+            (6, "job", 5, 5_000, 0),
+        ];
+        let after = [(1, "init", 0, 0, 0), (5, "sh", 1, 11, 5_003)];
+        assert_eq!(percent(&before, &after), 4.0);
+    }
+
+    #[test]
+    fn a_whole_family_that_ended_is_no_burst() {
+        // The job had waited for its compiler before it ended itself: the shell inherits both at once.
+        let before = [
+            (1, "init", 0, 0, 0),
+            (5, "sh", 1, 10, 0),
+            (6, "job", 5, 100, 40),
+            (7, "compiler", 6, 5_000, 0),
+        ];
+        let after = [(1, "init", 0, 0, 0), (5, "sh", 1, 10, 5_142)];
+        assert_eq!(percent(&before, &after), 2.0);
+    }
+
+    #[test]
+    fn an_orphan_whose_time_went_to_the_first_process_is_no_burst() {
+        let before = [
+            (1, "init", 0, 0, 0),
+            (5, "sh", 1, 10, 0),
+            (6, "job", 5, 5_000, 0),
+        ];
+        let after = [(1, "init", 0, 0, 5_010)];
+        // The shell ended as well, unseen by whom; only its ten ticks and the job's are known to be old.
+        assert_eq!(percent(&before, &after), 0.0);
+    }
+
+    #[test]
+    fn children_that_came_and_went_meanwhile_are_seen() {
+        let before = [(1, "init", 0, 0, 0), (5, "sh", 1, 10, 700)];
+        let after = [(1, "init", 0, 0, 0), (5, "sh", 1, 10, 760)];
+        assert_eq!(percent(&before, &after), 60.0);
+    }
+
+    #[test]
+    fn a_child_that_nobody_waited_for_hides_nothing_that_others_used() {
+        let before = [
+            (1, "init", 0, 0, 0),
+            (5, "sh", 1, 10, 0),
+            (6, "job", 5, 5_000, 0),
+            (8, "rustc", 1, 0, 0),
+        ];
+        let after = [
+            (1, "init", 0, 0, 0),
+            (5, "sh", 1, 10, 0),
+            (8, "rustc", 1, 50, 20),
+        ];
+        assert_eq!(percent(&before, &after), 70.0);
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_process() {
+        let before = listing(&[(5, "sh", 1, 900)]);
+        let mut after = listing(&[(5, "vi", 1, 30)]);
+        after.entry(5).and_modify(|stat| stat.started = 8);
         let seen = others(&before, &after, 99, 1.0);
-        assert_eq!(seen.percent_of_a_core, 1.0);
+        assert_eq!(seen.percent_of_a_core, 30.0);
     }
 
     #[test]

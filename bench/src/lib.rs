@@ -19,6 +19,7 @@ pub mod rows;
 pub mod runner;
 pub mod scenario;
 pub mod scenarios;
+pub mod settings;
 pub mod stats;
 pub mod store;
 mod svg;

@@ -15,6 +15,7 @@ mod intake;
 pub mod produce;
 mod request;
 mod sender;
+mod side_by_side;
 
 pub use batch::{Content, Shape};
 pub use cluster::{Cluster, End, Topic};

@@ -11,6 +11,8 @@ use tarn_tests::jars::KAFKA_CURRENT;
 
 /// File descriptors that runs with thousands of partitions want.
 pub const DESCRIPTORS_WANTED: u64 = 200_000;
+/// Descriptors that a Java broker has open besides one for each partition (about 150), and some for connections and for new files.
+const DESCRIPTORS_OTHERWISE: u64 = 2_000;
 /// Left free on the disk whatever a scenario needs, bytes.
 const DISK_RESERVE_BYTES: u64 = 1 << 30;
 
@@ -158,6 +160,13 @@ pub fn raise_descriptor_limit() -> Option<String> {
         "the limit of open files could not be raised to {DESCRIPTORS_WANTED}, it is {current}: rows with thousands of partitions may not fit \
          (run as root, or raise the hard limit)"
     ))
+}
+
+/// How many partitions a Java broker that is started now can hold: it keeps a file open for each, two more are mapped into its memory and closed.
+#[must_use]
+pub fn java_partitions_max() -> u64 {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    descriptors.saturating_sub(DESCRIPTORS_OTHERWISE)
 }
 
 /// Checks what every scenario with a real Kafka needs.

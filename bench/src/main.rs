@@ -10,7 +10,7 @@ use tarn_bench::load;
 use tarn_bench::runner::{self, Options, ROUNDS_MAX};
 use tarn_bench::scenario::{Ctx, Scenario, Side};
 use tarn_bench::store::{Record, Store};
-use tarn_bench::{machine, page, pages, scenarios, table};
+use tarn_bench::{machine, page, pages, scenarios, settings, table};
 
 /// Measures Tarn beside a real Kafka and beside MirrorMaker 2, in rounds that alternate, and builds docs/performance.md from the figures.
 ///
@@ -18,7 +18,7 @@ use tarn_bench::{machine, page, pages, scenarios, table};
 #[derive(Parser, Debug)]
 #[command(name = "bench.sh")]
 struct Arguments {
-    /// Scenarios or rows (P1, X5), "all", "list" to see them, "page" to build the page only
+    /// Scenarios or rows (P1, X5), "all", "list" to see them, "page" to build the page only, "settings" to try the rivals' settings
     #[arg(required = true, value_name = "SCENARIO")]
     what: Vec<String>,
     /// Whom to measure against: a list of kafka and mm2, or none
@@ -73,8 +73,15 @@ fn run(arguments: &Arguments) -> Result<bool> {
         page::write(&docs)?;
         return Ok(true);
     }
-    let chosen = choose(&arguments.what)?;
     let options = options(arguments)?;
+    let tries_settings = arguments.what == ["settings"];
+    let chosen = if tries_settings {
+        let all = scenarios::all().into_iter();
+        all.filter(|scenario| settings::decides(*scenario))
+            .collect()
+    } else {
+        choose(&arguments.what)?
+    };
     if let Some(sentence) = machine::raise_descriptor_limit() {
         eprintln!("bench: {sentence}");
     }
@@ -87,6 +94,13 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let mut failed = Vec::new();
     for (at, scenario) in chosen.iter().enumerate() {
         let ctx = context(arguments, *scenario, (at + 1, chosen.len()), &published);
+        if tries_settings {
+            if let Err(e) = settings::run(*scenario, &ctx, &options, store.folder(), &repository) {
+                eprintln!("bench: {}: {e:#}", scenario.name());
+                failed.push(scenario.name());
+            }
+            continue;
+        }
         match runner::run(*scenario, &ctx, &options, &store, &repository) {
             Ok(record) => {
                 print!("{}", table::text(&record));
@@ -102,6 +116,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
     }
     pages::release();
+    if tries_settings && store.folder() == published {
+        page::write(&docs)?;
+    }
     write_json(arguments, &records)?;
     if !failed.is_empty() {
         eprintln!("bench: not finished: {}", failed.join(", "));

@@ -2,7 +2,7 @@
 //! worker (the heartbeat and checkpoint connectors, which copy no records, are left out in its favour): so topics can be added to one that is
 //! warm, by the worker's REST interface, as a user would.
 //!
-//! Which settings a row takes is decided here, once; `TARN_BENCH_MM2=default` runs a row with the documented defaults instead, for comparison.
+//! Which settings a row takes is decided here, once; `settings` tries them against the documented defaults.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use tarn_tests::kafka::Kafka;
 use tarn_tests::ports::free_port;
 use tarn_tests::process::{Process, Scratch};
 
-use crate::scenario::Ctx;
+use crate::scenario::{Ctx, RivalSettings};
 
 /// Its jars in the cache.
 pub const VERSION: &str = "mirrormaker-4.3.1";
@@ -79,23 +79,22 @@ impl Tuning {
     }
 }
 
-/// The settings of a row about the cost and the speed of copying: the tuned ones, which were not yet tried against the defaults, unless the
-/// environment asks for others.
+/// The settings of a row about the cost and the speed of copying: the tuned ones, unless the defaults are being tried.
 #[must_use]
-pub fn best_for_throughput() -> Tuning {
-    chosen(Tuning::Throughput)
+pub fn best_for_throughput(ctx: &Ctx) -> Tuning {
+    chosen(ctx, Tuning::Throughput)
 }
 
-/// The settings of a row about lag, chosen like those of [`best_for_throughput`], unless the environment asks for others.
+/// The settings of a row about lag, chosen like those of [`best_for_throughput`].
 #[must_use]
-pub fn best_for_lag() -> Tuning {
-    chosen(Tuning::Latency)
+pub fn best_for_lag(ctx: &Ctx) -> Tuning {
+    chosen(ctx, Tuning::Latency)
 }
 
-fn chosen(best: Tuning) -> Tuning {
-    match std::env::var("TARN_BENCH_MM2").as_deref() {
-        Ok("default") => Tuning::Default,
-        _ => best,
+fn chosen(ctx: &Ctx, tuned: Tuning) -> Tuning {
+    match ctx.rival_settings() {
+        Some(RivalSettings::Default) => Tuning::Default,
+        Some(RivalSettings::Tuned) | None => tuned,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Builds docs/performance.md and its pictures from the records and from hand-written text, which lies in docs/performance/notes:
-//! `intro.md` opens the page, `running.md` says how to run it, `ROW.md` gives the bounds and the evidence of a row, `gates.md` the regression gates.
+//! `intro.md` opens the page, `method.md` says how figures are taken, `running.md` how to run it, `ROW.md` gives the bounds and the evidence of a
+//! row, `gates.md` the regression gates.
 //!
 //! Figures come from the records only, verdicts from the table of goals.
 
@@ -13,6 +14,7 @@ use anyhow::{Context, Result};
 use crate::plot;
 use crate::rows::{self, Row, Verdict};
 use crate::scenario::Side;
+use crate::settings;
 use crate::stats::{figure, moment};
 use crate::store::{Record, Round, Store};
 use crate::table::{self, Line};
@@ -102,6 +104,7 @@ impl Page {
         self.goals(&mut text, &broker);
         text.push_str("### Mirror: Tarn beside MirrorMaker 2 and its destination Kafka\n\n");
         self.goals(&mut text, &mirror);
+        self.push_note(&mut text, "method")?;
         text.push_str("## The machine\n\n");
         self.machine(&mut text, files)?;
         text.push_str("## Row by row\n\n");
@@ -109,6 +112,9 @@ impl Page {
             self.row(&mut text, row, files)?;
         }
         self.profiles(&mut text)?;
+        if let Some(trial) = settings::section(&self.folder)? {
+            writeln!(text, "## Settings of the rivals\n\n{trial}\n")?;
+        }
         if let Some(gates) = self.note("gates")? {
             writeln!(text, "## Regression gates\n\n{gates}\n")?;
         }
@@ -159,7 +165,7 @@ impl Page {
 
     fn goals(&self, text: &mut String, rows: &[&Row]) {
         text.push_str(
-            "| row | what is measured | Tarn | rival | ratio | goal | moonshot | verdict |\n|---|---|---|---|---|---|---|---|\n",
+            "| row | measure | Tarn | rival | ratio | goal | moonshot | verdict | rounds |\n|---|---|---|---|---|---|---|---|---|\n",
         );
         for row in rows {
             let record = self.record(row.id);
@@ -173,13 +179,14 @@ impl Page {
                 };
                 writeln!(
                     text,
-                    "| {head} | {what} | {} | {} | {} | {} | {} | {}{mark} |",
+                    "| {head} | {what} | {} | {} | {} | {} | {} | {}{mark} | {} |",
                     table::spread_text(line.own),
                     table::spread_text(line.rival),
                     ratio_text(line),
                     table::bound_text(&cell.goal, cell.better, cell.measure),
                     table::bound_text(&cell.moonshot, cell.better, cell.measure),
                     line.verdict.map_or("", Verdict::word),
+                    rounds_text(line),
                 )
                 .ok();
                 head.clear();
@@ -333,6 +340,16 @@ fn shape(line: &Line) -> String {
     }
 }
 
+/// How many rounds the figures are of, Tarn's and the rival's.
+fn rounds_text(line: &Line) -> String {
+    let count = |spread: Option<crate::stats::Spread>| spread.map_or(0, |spread| spread.count);
+    match (count(line.own), count(line.rival)) {
+        (0, 0) => "–".to_owned(),
+        (own, 0) => own.to_string(),
+        (own, rival) => format!("{own} + {rival}"),
+    }
+}
+
 fn ratio_text(line: &Line) -> String {
     line.ratio
         .map_or_else(|| "–".to_owned(), |ratio| format!("{}×", figure(ratio)))
@@ -444,7 +461,7 @@ mod tests {
             .find(|line| line.starts_with("| [P1]"))
             .unwrap();
         assert!(
-            p1.contains("| 4.00× |") && p1.ends_with("**missed** |"),
+            p1.contains("| 4.00× |") && p1.ends_with("**missed** | 1 + 1 |"),
             "{p1}"
         );
         assert!(page.contains("21 of 22 rows: not measured"));

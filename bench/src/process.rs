@@ -87,10 +87,12 @@ fn processor_s(pid: u32) -> Option<f64> {
 pub(crate) struct Stat {
     pub(crate) name: String,
     pub(crate) parent: u32,
-    /// User and system time in ticks.
+    /// User and system time of its own in ticks.
     pub(crate) ticks: u64,
-    /// The same with that of children that ended and were waited for.
-    pub(crate) ticks_with_children: u64,
+    /// That of children that ended and were waited for, with all that they inherited in the same way, in ticks.
+    pub(crate) children_ticks: u64,
+    /// When it started, in ticks since the machine did; a number that is used again has another one.
+    pub(crate) started: u64,
 }
 
 /// Reads `/proc/PID/stat`. The name may hold blanks and brackets, so the last bracket counts.
@@ -99,12 +101,12 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
     let name = head.split_once('(')?.1.to_owned();
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks = number(11)? + number(12)?;
     Some(Stat {
         name,
         parent: u32::try_from(number(1)?).ok()?,
-        ticks,
-        ticks_with_children: ticks + number(13)? + number(14)?,
+        ticks: number(11)? + number(12)?,
+        children_ticks: number(13)? + number(14)?,
+        started: number(19)?,
     })
 }
 
@@ -127,7 +129,8 @@ mod tests {
             name: "a) b".to_owned(),
             parent: 7,
             ticks: 42,
-            ticks_with_children: 49,
+            children_ticks: 7,
+            started: 5,
         };
         assert_eq!(parse_stat(text), Some(stat));
     }

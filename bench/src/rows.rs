@@ -6,7 +6,7 @@ use crate::scenario::Side;
 
 /// What is counted, with its unit. Scenarios and this table use the same words, so that figures find their goal.
 pub mod measure {
-    /// User and system time of the processes under test for 10^9 bytes of record batches (raw bytes of the records where the row says so).
+    /// User and system time of the processes under test for 10^9 bytes: of values, or of whole batches where the scenario says so.
     pub const PROCESSOR_S_PER_GB: &str = "processor s/GB";
     /// User and system time of the processes under test for 1,000 requests.
     pub const PROCESSOR_S_PER_1000_REQUESTS: &str = "processor s/1,000 requests";
@@ -46,6 +46,8 @@ pub mod measure {
     pub const REQUESTS_PER_S: &str = "requests/s";
     /// A latency as a multiple of the same latency without disturbance, same side, same round.
     pub const TIMES_UNDISTURBED: &str = "times undisturbed";
+    /// How many partitions the figures of a cell are of, where a Java broker held fewer than the cell's name says.
+    pub const PARTITIONS_HELD: &str = "partitions held";
     /// How many processes do the job.
     pub const PROCESSES: &str = "processes";
     /// What the disk of this machine took in the same round, appended and synced.
@@ -122,7 +124,7 @@ impl Verdict {
         match self {
             Self::NotMeasured => "not measured",
             Self::Missed => "**missed**",
-            Self::Goal => "goal",
+            Self::Goal => "met",
             Self::Moonshot => "moonshot",
         }
     }

@@ -14,7 +14,7 @@ use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 use crate::store::{Record, Round, Store};
 
 /// How long the machine is watched before each round.
-const WATCH: Duration = Duration::from_secs(3);
+const WATCH: Duration = Duration::from_secs(2);
 /// How often a busy machine is watched again before the run is refused. What a round leaves behind (a JVM that ends) settles meanwhile.
 const WATCHES_MAX: u32 = 5;
 /// Most rounds that one scenario can be asked for.
@@ -36,7 +36,7 @@ pub struct Options {
 /// Runs one scenario to the number of rounds wanted and gives its record. Every round is stored at once.
 ///
 /// # Errors
-/// What is missing or went wrong, in a sentence. Rounds that ran before stay stored.
+/// What is missing or went wrong, in a sentence. Rounds that ran before stay stored, and when one side fails the other's rounds run all the same.
 pub fn run(
     scenario: &dyn Scenario,
     ctx: &Ctx,
@@ -74,24 +74,81 @@ pub fn run(
     let mut setup = guarded(|| scenario.setup(ctx))?;
     record.remarks = ctx.take_remarks();
     record.machine = Machine::look();
-    let commit = machine::commit(repository);
+    let run = Run {
+        ctx,
+        options,
+        store,
+        commit: machine::commit(repository),
+    };
+    let mut failed: Vec<(Side, String)> = Vec::new();
     for (number, side) in plan {
+        if failed.iter().any(|(out, _)| *out == side) {
+            continue;
+        }
         ctx.progress(format!("round {number} of {rounds}: {}", side.title()));
-        let round = one_round(setup.as_mut(), ctx, options, (number, side), &commit)?;
-        let again = round.others_during.disturb() && !options.force;
-        record.rounds.push(round);
-        store.save(&record)?;
-        if again {
-            ctx.progress("disturbed by others; the round runs once more");
-            let second = one_round(setup.as_mut(), ctx, options, (number, side), &commit)?;
-            if let Some(first) = record.rounds.last_mut() {
-                first.replaced = true;
-            }
-            record.rounds.push(second);
+        if let Some(said) = run.round(setup.as_mut(), &mut record, (number, side))? {
+            ctx.progress(format!("{said}; the other side goes on"));
+            record.remarks.extend(ctx.take_remarks());
+            record.remarks.push(first_line(&said));
             store.save(&record)?;
+            failed.push((side, said));
         }
     }
-    Ok(record)
+    // A side that failed once is left out, or each of its rounds would wait for its limits; the next run tries it again.
+    match failed.into_iter().next() {
+        None => Ok(record),
+        Some((_, said)) => Err(anyhow!(said)),
+    }
+}
+
+/// What the rounds of a scenario have in common.
+struct Run<'a> {
+    ctx: &'a Ctx,
+    options: &'a Options,
+    store: &'a Store,
+    commit: String,
+}
+
+impl Run<'_> {
+    /// Runs a round, once more when it was disturbed, and stores it; gives what the side said when it failed. An error ends the scenario: the
+    /// machine is busy, or the disk takes no record.
+    fn round(
+        &self,
+        setup: &mut dyn Rounds,
+        record: &mut Record,
+        (number, side): (u32, Side),
+    ) -> Result<Option<String>> {
+        let mut is_second = false;
+        loop {
+            let before = quiet_machine(self.ctx, self.options)?;
+            let taken = one_round(setup, self.ctx, (number, side), before, &self.commit);
+            let mut round = match taken {
+                Ok(round) => round,
+                Err(error) => {
+                    let side = side.title();
+                    return Ok(Some(format!("round {number} of {side} failed: {error:#}")));
+                }
+            };
+            round.forced = self.options.force && round.disturbed();
+            let again = round.others_during.disturb() && !self.options.force && !is_second;
+            if is_second && let Some(first) = record.rounds.last_mut() {
+                first.replaced = true;
+            }
+            record.rounds.push(round);
+            self.store.save(record)?;
+            if !again {
+                return Ok(None);
+            }
+            self.ctx
+                .progress("disturbed by others; the round runs once more");
+            is_second = true;
+        }
+    }
+}
+
+/// The first line of what was said; the rest is the log of a process.
+fn first_line(said: &str) -> String {
+    said.lines().next().unwrap_or_default().to_owned()
 }
 
 /// The sides that a scenario runs with.
@@ -120,7 +177,8 @@ fn plan(rounds: u32, sides: &[Side], record: &Record) -> Vec<(u32, Side)> {
     plan
 }
 
-fn check(scenario: &dyn Scenario, ctx: &Ctx) -> Result<()> {
+/// Checks what `scenario` needs of this machine.
+pub(crate) fn check(scenario: &dyn Scenario, ctx: &Ctx) -> Result<()> {
     if scenario.runs_systems() {
         machine::check_product()?;
         machine::check_java()?;
@@ -129,7 +187,7 @@ fn check(scenario: &dyn Scenario, ctx: &Ctx) -> Result<()> {
 }
 
 /// Watches the machine until it is quiet.
-fn quiet_machine(ctx: &Ctx, options: &Options) -> Result<Others> {
+pub(crate) fn quiet_machine(ctx: &Ctx, options: &Options) -> Result<Others> {
     let mut watched = 0;
     loop {
         let before = Snapshot::take();
@@ -160,14 +218,14 @@ fn quiet_machine(ctx: &Ctx, options: &Options) -> Result<Others> {
     }
 }
 
-fn one_round(
+/// Runs one round and describes its circumstances.
+pub(crate) fn one_round(
     rounds: &mut dyn Rounds,
     ctx: &Ctx,
-    options: &Options,
     (number, side): (u32, Side),
+    others_before: Others,
     commit: &str,
 ) -> Result<Round> {
-    let others_before = quiet_machine(ctx, options)?;
     if ctx.scale() == 1.0 {
         pages::warm(ctx)?;
     }
@@ -191,7 +249,7 @@ fn one_round(
         ended_unix_s: unix_s(),
         commit: commit.to_owned(),
         scale: ctx.scale(),
-        forced: options.force && (others_before.disturb() || others_during.disturb()),
+        forced: false,
         load_average,
         others_before,
         others_during,
@@ -202,7 +260,7 @@ fn one_round(
 }
 
 /// Runs `step` and turns a panic of the test harness (its way to say that a system did not come up) into an error.
-fn guarded<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn guarded<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
@@ -301,6 +359,76 @@ mod tests {
                 value,
             )])
         }
+    }
+
+    /// A rival that fails while Tarn goes on.
+    struct Lame;
+
+    impl Scenario for Lame {
+        fn name(&self) -> &'static str {
+            "lame"
+        }
+        fn rows(&self) -> &'static [&'static str] {
+            &["P1"]
+        }
+        fn rival(&self) -> Option<Side> {
+            Some(Side::Kafka)
+        }
+        fn runs_systems(&self) -> bool {
+            false
+        }
+        fn setup(&self, _ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
+            Ok(Box::new(Self))
+        }
+    }
+
+    impl Rounds for Lame {
+        fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
+            if side == Side::Kafka {
+                bail!("it is still behind:\nits log");
+            }
+            Fixed.round(ctx, side)
+        }
+    }
+
+    #[test]
+    fn a_side_that_fails_leaves_the_rounds_of_the_other_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let options = Options {
+            against: vec![Side::Kafka],
+            rounds: Some(3),
+            force: true,
+            again: false,
+        };
+        let said = run(
+            &Lame,
+            &Ctx::new(0.01, |_| {}),
+            &options,
+            &store,
+            folder.path(),
+        );
+        let said = said.unwrap_err().to_string();
+        assert!(
+            said.starts_with("round 1 of Kafka failed: it is still behind"),
+            "{said}"
+        );
+        let record = store.load("lame").unwrap().unwrap();
+        assert_eq!(
+            record
+                .values(
+                    Side::Tarn,
+                    "P1",
+                    "",
+                    crate::rows::measure::PROCESSOR_S_PER_GB
+                )
+                .len(),
+            3
+        );
+        assert_eq!(
+            record.remarks,
+            ["round 1 of Kafka failed: it is still behind:"]
+        );
     }
 
     #[test]

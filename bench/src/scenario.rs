@@ -2,7 +2,7 @@
 //!
 //! Not here: the order of rounds and where figures are kept (`runner`, `store`), what the figures should be (`rows`).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,27 @@ impl Side {
             Self::Tarn => "Tarn",
             Self::Kafka => "Kafka",
             Self::Mm2 => "MirrorMaker 2",
+        }
+    }
+}
+
+/// What a rival is set to, for a trial of what serves it better (`settings`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RivalSettings {
+    /// Its documented defaults.
+    Default,
+    /// What someone who knows it would set on such a machine.
+    Tuned,
+}
+
+impl RivalSettings {
+    /// How tables name them.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Default => "defaults",
+            Self::Tuned => "tuned",
         }
     }
 }
@@ -135,6 +156,7 @@ pub struct Ctx {
     remarks: RefCell<Vec<String>>,
     say: Box<dyn Fn(&str)>,
     profiles: Option<PathBuf>,
+    rival_settings: Cell<Option<RivalSettings>>,
 }
 
 impl fmt::Debug for Ctx {
@@ -154,6 +176,7 @@ impl Ctx {
             remarks: RefCell::default(),
             say: Box::new(say),
             profiles: None,
+            rival_settings: Cell::default(),
         }
     }
 
@@ -164,6 +187,17 @@ impl Ctx {
             profiles: Some(folder.to_owned()),
             ..self
         }
+    }
+
+    /// From now on rivals run with `settings`, whatever the rows of the page give them.
+    pub fn try_settings(&self, settings: RivalSettings) {
+        self.rival_settings.set(Some(settings));
+    }
+
+    /// What rivals shall run with; `None`: what the rows of the page give them.
+    #[must_use]
+    pub fn rival_settings(&self) -> Option<RivalSettings> {
+        self.rival_settings.get()
     }
 
     /// 1.0 in a real run; smaller in a smoke run, whose figures are never published. A scenario shrinks its load, its warm-up and its

@@ -18,6 +18,7 @@ use super::cluster::{CLIENT_ID, Cluster, Topic};
 use super::fetched::{self, Answer, Place};
 use super::histogram::Histogram;
 use super::intake::Intake;
+use super::side_by_side;
 
 /// The answer says that the session is gone or its epoch is not the expected one: start a new one.
 const SESSION_ERRORS: [i16; 2] = [70, 71];
@@ -124,32 +125,13 @@ impl Consume {
     pub fn run(&self, cluster: &Cluster) -> Result<Consumed> {
         let version = cluster.fetch_version()?;
         let started = Instant::now();
-        let readers = self.deal();
-        let results: Vec<Result<Consumed>> = std::thread::scope(|scope| {
-            let running: Vec<_> = readers
-                .into_iter()
-                .map(|(broker, places)| {
-                    scope.spawn(move || {
-                        let result = self.read(broker, version, places);
-                        if result.is_err() {
-                            self.gauge.stop.store(true, Ordering::Relaxed);
-                        }
-                        result
-                    })
-                })
-                .collect();
-            running
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|_| Err(anyhow!("a reader panicked")))
-                })
-                .collect()
-        });
+        let parts = side_by_side::run(
+            self.deal(),
+            |(broker, places)| self.read(broker, version, places),
+            || self.gauge.stop.store(true, Ordering::Relaxed),
+        )?;
         let mut total = Consumed::default();
-        for result in results {
-            let part = result?;
+        for part in parts {
             total.records += part.records;
             total.bytes += part.bytes;
             total.fetches += part.fetches;

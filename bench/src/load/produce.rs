@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 
 use super::batch::{Batch, Random, Shape};
 use super::clock::{NS_PER_S, now_ns};
@@ -16,6 +16,7 @@ use super::cluster::{Cluster, Topic};
 use super::histogram::Histogram;
 use super::request::Template;
 use super::sender::{self, Plan};
+use super::side_by_side;
 
 /// Different batches that are made; few enough to stay in a processor's cache.
 const BATCHES: usize = 4;
@@ -153,31 +154,13 @@ impl Produce {
             .collect::<Result<_>>()?;
         // Whoever fails first ends the others too.
         let failed = AtomicBool::new(false);
-        let results: Vec<Result<Produced>> = std::thread::scope(|scope| {
-            let running: Vec<_> = plans
-                .into_iter()
-                .map(|plan| {
-                    scope.spawn(|| {
-                        let result = sender::run(plan, &failed);
-                        if result.is_err() {
-                            failed.store(true, Ordering::Relaxed);
-                        }
-                        result
-                    })
-                })
-                .collect();
-            running
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|_| Err(anyhow!("a sender panicked")))
-                })
-                .collect()
-        });
+        let parts = side_by_side::run(
+            plans,
+            |plan| sender::run(plan, &failed),
+            || failed.store(true, Ordering::Relaxed),
+        )?;
         let mut total = Produced::default();
-        for result in results {
-            let part = result?;
+        for part in parts {
             total.requests += part.requests;
             total.wall_s = total.wall_s.max(part.wall_s);
             total.processor_s += part.processor_s;

@@ -153,7 +153,7 @@ impl Destination {
     ) -> Result<i64> {
         let started = Instant::now();
         let mut client = RawClient::connect(self.port())?;
-        let many = topics.iter().map(|t| t.partitions).sum::<i32>() >= MANY_PARTITIONS;
+        let many = wire::partitions_of(topics) >= MANY_PARTITIONS;
         let all: i64 = ends.iter().sum();
         loop {
             let have = wire::log_ends(&mut client, topics)?;

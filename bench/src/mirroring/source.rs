@@ -2,15 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use tarn_tests::kafka::Kafka;
 use tarn_tests::raw::RawClient;
 
 use super::fill::{self, Payload};
-use super::wire::{self, Topic};
+use super::wire::{self, Topic, partitions_of};
+use crate::machine;
 use crate::scenario::Ctx;
 
 const ARRIVE_LIMIT: Duration = Duration::from_secs(30);
+/// After this time no further partitions are made for a row that wants thousands.
+const CREATE_LIMIT: Duration = Duration::from_secs(90);
+const TOPICS_AT_ONCE: usize = 10;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A source with its topics.
@@ -47,6 +51,42 @@ impl Source {
     /// The broker refuses.
     pub fn create(&self, topics: &[Topic]) -> Result<()> {
         wire::create_topics(self.kafka.port(), topics, &[("retention.ms", "-1")])
+    }
+
+    /// Creates `topics` with thousands of partitions, as many as the source holds within its descriptors and a limit of time, beside `open`
+    /// partitions that it has. Gives those; remarks it when they are not all.
+    ///
+    /// # Errors
+    /// Not even the first of them can be had.
+    pub fn create_many(&self, ctx: &Ctx, topics: Vec<Topic>, open: i32) -> Result<Vec<Topic>> {
+        ctx.progress("creating the partitions at the source");
+        let started = Instant::now();
+        let most = machine::java_partitions_max();
+        let mut held: Vec<Topic> = Vec::new();
+        for step in topics.chunks(TOPICS_AT_ONCE) {
+            let partitions = open + partitions_of(&held) + partitions_of(step);
+            let done = if u64::try_from(partitions)? > most {
+                Err(anyhow!("its descriptors are enough for {most} partitions"))
+            } else if started.elapsed() > CREATE_LIMIT {
+                Err(anyhow!("the time of {CREATE_LIMIT:?} was over"))
+            } else {
+                self.create(step)
+            };
+            if let Err(error) = done {
+                ensure!(
+                    !held.is_empty(),
+                    "the source holds no partitions: {error:#}"
+                );
+                ctx.remark(format!(
+                    "the source held {} of the {} partitions that were wanted: {error:#}",
+                    partitions_of(&held),
+                    partitions_of(&topics)
+                ));
+                break;
+            }
+            held.extend_from_slice(step);
+        }
+        Ok(held)
     }
 
     /// Creates a topic and fills it; gives the gigabytes (10⁹ bytes of raw values) that it holds.

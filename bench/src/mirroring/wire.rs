@@ -27,7 +27,7 @@ const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 const TOPIC_ALREADY_EXISTS: i16 = 36;
 const LATEST: i64 = -1;
 /// Creating thousands of partitions takes a Java broker a while.
-const CREATE_LIMIT: Duration = Duration::from_secs(120);
+const CREATE_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A topic and its number of partitions.
@@ -48,6 +48,12 @@ impl Topic {
             partitions,
         }
     }
+}
+
+/// How many partitions `topics` have together.
+#[must_use]
+pub fn partitions_of(topics: &[Topic]) -> i32 {
+    topics.iter().map(|topic| topic.partitions).sum()
 }
 
 fn topic_name(topic: &str) -> TopicName {

@@ -10,7 +10,7 @@ use tarn_tests::tarn::Tarn;
 use crate::load::{Choice, Cluster, Histogram, Produce, Shape, Topic};
 use crate::process::Meter;
 use crate::rows::measure;
-use crate::scenario::{Ctx, Sample, Side};
+use crate::scenario::{Ctx, RivalSettings, Sample, Side};
 
 /// Kafka's documented defaults.
 pub(crate) const KAFKA_DEFAULTS: &[(&str, &str)] = &[];
@@ -18,8 +18,6 @@ pub(crate) const KAFKA_DEFAULTS: &[(&str, &str)] = &[];
 /// threads compete.
 pub(crate) const KAFKA_TUNED: &[(&str, &str)] =
     &[("num.network.threads", "2"), ("num.io.threads", "2")];
-/// Names the settings to try instead of those of the published rounds: `defaults` or `tuned`.
-const KAFKA_SETTINGS_VARIABLE: &str = "TARN_BENCH_KAFKA";
 /// Tarn acknowledging as Kafka does, once records are in the page cache. Its own default is `disk`.
 pub(crate) const TARN_PAGE_CACHE: &[(&str, &str)] = &[("log.ack.durability", "page-cache")];
 /// Tarn acknowledging once records are on disk: its default.
@@ -45,11 +43,11 @@ const KEYED_BATCHES: usize = 2;
 /// Requests in flight of a Java producer.
 const KEYED_IN_FLIGHT: usize = 5;
 
-/// The settings of Kafka in the published rounds: Kafka's own defaults, unless the environment asks for the other.
-pub(crate) fn kafka_settings() -> &'static [(&'static str, &'static str)] {
-    match std::env::var(KAFKA_SETTINGS_VARIABLE).as_deref() {
-        Ok("tuned") => KAFKA_TUNED,
-        _ => KAFKA_DEFAULTS,
+/// The settings of Kafka in the rows: its defaults, unless the tuned ones are being tried.
+pub(crate) fn kafka_settings(ctx: &Ctx) -> &'static [(&'static str, &'static str)] {
+    match ctx.rival_settings() {
+        Some(RivalSettings::Tuned) => KAFKA_TUNED,
+        Some(RivalSettings::Default) | None => KAFKA_DEFAULTS,
     }
 }
 
@@ -78,7 +76,7 @@ impl Broker {
                 (System::Tarn(tarn), bootstrap, pid)
             }
             Side::Kafka | Side::Mm2 => {
-                let kafka = ctx.kafka(kafka_settings());
+                let kafka = ctx.kafka(kafka_settings(ctx));
                 let (bootstrap, pid) = (kafka.bootstrap(), kafka.process().id());
                 (System::Kafka(kafka), bootstrap, pid)
             }

@@ -10,7 +10,7 @@ use crate::rows::measure;
 use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
 
 /// Measured for so long, each row.
-const MEASURED_S: u64 = 15;
+const MEASURED_S: u64 = 10;
 /// Not measured before it, of the same load.
 const KAFKA_WARM_S: u64 = 10;
 const TARN_WARM_S: u64 = 2;
@@ -46,7 +46,7 @@ impl Scenario for BrokerLatency {
          requests a second, each with two batches of one 1,000-byte record with a 16-byte key, for two partitions as hashes fall; at most 5 in \
          flight. P7: one producer sends 1,000 records of 100 bytes a second, each a request of its own, to one partition, while one reader with \
          a fetch session follows. acks=all in both; both brokers acknowledge from the page cache (Tarn: log.ack.durability=page-cache). \
-         Latency counts from the time at which a request was due, on one clock; P7 ends when the reader has the record. 15 s are measured after \
+         Latency counts from the time at which a request was due, on one clock; P7 ends when the reader has the record. 10 s are measured after \
          10 s (Tarn: 2 s) of the same load."
     }
 

@@ -42,9 +42,9 @@ impl Scenario for BrokerThroughput {
         "One broker, one topic of 8 partitions with one replica. Our generator sends 3 GB of 1,000-byte records in batches of 256 KiB, made \
          once, over 8 connections with 4 requests in flight each, acks=1, as fast as answers come; then two connections with a fetch session \
          each read it back out of the page cache (1 MiB of a partition, 50 MiB an answer). Both brokers acknowledge from the page cache \
-         (Tarn: log.ack.durability=page-cache; Kafka: its default). Kafka is warmed up with 1.5 GB in and out, Tarn with 0.3 GB. GB are 10^9 \
-         bytes of values. Memory is VmRSS three seconds after the start (idle) and VmHWM at the end (under load); the page cache is not part \
-         of it. The disk's own figure beside P4 is appended in the same round and synced every 16 MiB."
+         (Tarn: log.ack.durability=page-cache; Kafka: its default). Kafka is warmed up with 1.5 GB in and out, Tarn with 0.3 GB. GB and MB \
+         of P1 and P4 are bytes of values; those of P3 are bytes of whole batches, as answers carry them, about 1 % more, on both sides. \
+         Memory is VmRSS three seconds after the start (idle) and VmHWM at the end (under load); the page cache is not part of it. The disk's own figure beside P4 is appended in the same round and synced every 16 MiB."
     }
 
     fn disk_bytes(&self, ctx: &Ctx) -> u64 {

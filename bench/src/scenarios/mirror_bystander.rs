@@ -30,7 +30,10 @@ const INTERVAL: Duration = Duration::from_millis(8);
 const WARM_S: u64 = 3;
 const UNDISTURBED_S: u64 = 10;
 const LEAST_S: u64 = 2;
-const LIMIT: Duration = Duration::from_secs(240);
+/// Until the mirror is up to date, at the start and after the outage.
+const LIMIT: Duration = Duration::from_secs(120);
+/// The cell with the goal.
+const DISTURBED: &str = "during the catch-up";
 
 /// The scenario.
 #[derive(Debug)]
@@ -71,20 +74,26 @@ impl Scenario for MirrorBystander {
         let topics: Vec<Topic> = (0..ctx.scaled(TOPICS, 1))
             .map(|i| Topic::new(format!("wide-{i:02}"), PARTITIONS_PER_TOPIC))
             .collect();
-        ctx.progress("creating the partitions at the source");
-        source.create(&topics)?;
-        Ok(Box::new(Outages { source, topics }))
+        let wanted = wire::partitions_of(&topics);
+        let topics = source.create_many(ctx, topics, 0)?;
+        Ok(Box::new(Outages {
+            is_less: wire::partitions_of(&topics) < wanted,
+            source,
+            topics,
+        }))
     }
 }
 
 struct Outages {
     source: Source,
     topics: Vec<Topic>,
+    /// Whether those are fewer than 5,000 partitions.
+    is_less: bool,
 }
 
 impl Rounds for Outages {
     fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
-        let tuning = mm2::best_for_throughput();
+        let tuning = mm2::best_for_throughput(ctx);
         let mut to = Destination::start(ctx, side, &self.source, tuning, &[])?;
         ctx.progress("first copy of what the source holds");
         to.add("wide-.*")?;
@@ -115,12 +124,21 @@ impl Rounds for Outages {
         let catch_up_s = resumed.elapsed().as_secs_f64();
         let disturbed = producers.stop()?;
         to.prove(&self.source, &self.topics)?;
-        Ok(figures(&quiet, &disturbed, catch_up_s))
+        let mut samples = figures(&quiet, &disturbed, catch_up_s);
+        if self.is_less {
+            let held = f64::from(wire::partitions_of(&self.topics));
+            samples.push(Sample::new(
+                "X10",
+                DISTURBED,
+                measure::PARTITIONS_HELD,
+                held,
+            ));
+        }
+        Ok(samples)
     }
 }
 
 fn figures(quiet: &Lags, disturbed: &Lags, catch_up_s: f64) -> Vec<Sample> {
-    const DISTURBED: &str = "during the catch-up";
     let mut samples = Vec::new();
     for (cell, lags) in [("undisturbed", quiet), (DISTURBED, disturbed)] {
         for (measure, q) in [

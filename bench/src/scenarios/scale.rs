@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -15,6 +15,7 @@ use tarn_tests::kafka::Kafka;
 use tarn_tests::raw::{self, RawClient};
 use tarn_tests::tarn::Tarn;
 
+use crate::machine;
 use crate::scenario::{Ctx, Side};
 
 /// Descriptors that a broker with 10,000 partitions may need.
@@ -25,7 +26,9 @@ const MAPPINGS_FILE: &str = "/proc/sys/vm/max_map_count";
 /// How often a producer that was refused tries again.
 const TRY_AGAIN: Duration = Duration::from_micros(500);
 /// Longest wait for one answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Shortest wait for one, however little time is left.
+const ANSWER_LEAST: Duration = Duration::from_secs(1);
 const PRODUCE_VERSION: i16 = 9;
 const CREATE_TOPICS_VERSION: i16 = 6;
 /// Partitions that one produce request tries at most.
@@ -164,20 +167,93 @@ pub(super) fn create(port: u16, topics: &[Wanted]) -> Result<()> {
     }
 }
 
-/// Makes the topics with as few requests as the broker takes: Kafka's controller refuses more than about 10,000 records in one.
+/// Makes topics in steps of `partitions_at_once` partitions (Kafka's controller refuses more than about 10,000 records in one request), as many
+/// as the broker takes within `limit`; `each_step` runs after each step with its topics and is part of it. Gives how many of `topics` it holds:
+/// all, or the whole steps before the one that failed or came too late, which is remarked.
+pub(super) fn create_while_held(
+    ctx: &Ctx,
+    port: u16,
+    topics: &[Wanted],
+    partitions_at_once: i32,
+    limit: Duration,
+    mut each_step: impl FnMut(&[Wanted]) -> Result<()>,
+) -> Result<usize> {
+    let started = Instant::now();
+    let mut held = 0;
+    let mut failure = None;
+    for step in steps(topics, partitions_at_once) {
+        let done = if started.elapsed() < limit {
+            create(port, step).and_then(|()| each_step(step))
+        } else {
+            Err(anyhow!("the time of {limit:?} was over"))
+        };
+        if let Err(error) = done {
+            failure = Some(error);
+            break;
+        }
+        held += step.len();
+    }
+    if let Some(error) = failure {
+        ensure!(held > 0, "no partition could be made: {error:#}");
+        ctx.remark(format!(
+            "Kafka held {} of the {} partitions that were wanted: {error:#}",
+            count(&topics[..held]),
+            count(topics)
+        ));
+    }
+    Ok(held)
+}
+
+/// Makes all topics in steps of `partitions_at_once` partitions.
 pub(super) fn create_in_steps(port: u16, topics: &[Wanted], partitions_at_once: i32) -> Result<()> {
-    let mut step: Vec<Wanted> = Vec::new();
-    let mut partitions = 0;
-    for topic in topics {
-        if partitions + topic.partitions > partitions_at_once && !step.is_empty() {
-            create(port, &step)?;
-            step.clear();
-            partitions = 0;
+    let mut steps = steps(topics, partitions_at_once).into_iter();
+    steps.try_for_each(|step| create(port, step))
+}
+
+/// The first of `topics` that a Java broker with `open` partitions can hold beside them; remarks it when those are not all.
+pub(super) fn fitting<'a>(ctx: &Ctx, topics: &'a [Wanted], open: i32) -> &'a [Wanted] {
+    let most = machine::java_partitions_max();
+    let fit = fitting_in(most, topics, open);
+    if fit < topics.len() {
+        ctx.remark(format!(
+            "the limit of descriptors lets a Java broker hold {most} partitions: {} of the {} that were wanted here",
+            count(&topics[..fit]),
+            count(topics)
+        ));
+    }
+    &topics[..fit]
+}
+
+/// How many of `topics` fit where `most` partitions do and `open` are there.
+fn fitting_in(most: u64, topics: &[Wanted], open: i32) -> usize {
+    let mut partitions = i64::from(open);
+    let fits = |topic: &&Wanted| {
+        partitions += i64::from(topic.partitions);
+        u64::try_from(partitions).is_ok_and(|partitions| partitions <= most)
+    };
+    topics.iter().take_while(fits).count()
+}
+
+/// How many partitions `topics` have together.
+pub(super) fn count(topics: &[Wanted]) -> i32 {
+    topics.iter().map(|topic| topic.partitions).sum()
+}
+
+/// Cuts `topics` into runs of at most `partitions_at_once` partitions, each of one topic at least.
+fn steps(topics: &[Wanted], partitions_at_once: i32) -> Vec<&[Wanted]> {
+    let mut steps = Vec::new();
+    let (mut from, mut partitions) = (0, 0);
+    for (at, topic) in topics.iter().enumerate() {
+        if at > from && partitions + topic.partitions > partitions_at_once {
+            steps.push(&topics[from..at]);
+            (from, partitions) = (at, 0);
         }
         partitions += topic.partitions;
-        step.push(topic.clone());
     }
-    create(port, &step)
+    if from < topics.len() {
+        steps.push(&topics[from..]);
+    }
+    steps
 }
 
 /// When produce requests were accepted, from the start of the wait.
@@ -228,7 +304,8 @@ pub(super) fn produce_until_accepted(
             None => RawClient::connect(port),
         };
         let tried = connected.and_then(|mut connected| {
-            let refused = produce_once(&mut connected, topics, &open, &batch)?;
+            let patience = limit.saturating_sub(started.elapsed()).max(ANSWER_LEAST);
+            let refused = produce_once(&mut connected, topics, &open, &batch, patience)?;
             Ok((connected, refused))
         });
         match tried {
@@ -265,6 +342,7 @@ fn produce_once(
     topics: &[Wanted],
     open: &[At],
     batch: &Bytes,
+    patience: Duration,
 ) -> Result<BTreeMap<At, i16>> {
     let mut by_topic: BTreeMap<usize, Vec<PartitionProduceData>> = BTreeMap::new();
     for &(topic, partition) in &open[..open.len().min(TRIED_AT_ONCE)] {
@@ -287,7 +365,7 @@ fn produce_once(
         .with_acks(-1)
         .with_timeout_ms(ANSWER_LIMIT.as_millis() as i32)
         .with_topic_data(data.collect());
-    client.set_read_limit(ANSWER_LIMIT)?;
+    client.set_read_limit(patience)?;
     let answer = client.call(PRODUCE_VERSION, &request)?;
     let mut refused = BTreeMap::new();
     for topic in &answer.responses {
@@ -346,4 +424,34 @@ mod tests {
             (vec![100, 100, 50], "t-0002")
         );
     }
+
+    #[test]
+    fn topics_are_made_in_steps_of_whole_topics() {
+        let made = topics("t", 250, 100);
+        let sizes =
+            |at_once| -> Vec<i32> { steps(&made, at_once).iter().map(|s| count(s)).collect() };
+        assert_eq!(sizes(200), [200, 50]);
+        assert_eq!(sizes(10), [100, 100, 50]);
+        assert_eq!(sizes(1_000), [250]);
+        assert!(steps(&[], 10).is_empty());
+    }
+
+    #[test]
+    fn a_java_broker_gets_no_more_partitions_than_it_has_descriptors() {
+        let made = topics("t", 1_000, 100);
+        assert_eq!(fitting_in(18_000, &made, 0), 10);
+        assert_eq!(fitting_in(18_000, &made, 17_500), 5);
+        assert_eq!(fitting_in(0, &made, 0), 0);
+    }
+
+    #[test]
+    fn a_broker_that_holds_nothing_is_an_error_that_says_why() {
+        let ctx = Ctx::new(1.0, |_| {});
+        let nobody = tarn_tests::ports::free_port();
+        let said = create_while_held(&ctx, nobody, &topics("t", 2, 1), 1, LIMIT, |_| Ok(()));
+        let said = said.unwrap_err().to_string();
+        assert!(said.starts_with("no partition could be made"), "{said}");
+    }
+
+    const LIMIT: Duration = Duration::from_secs(1);
 }

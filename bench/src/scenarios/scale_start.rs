@@ -11,7 +11,7 @@ use crate::rows::measure;
 use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 
 /// How long a started broker is left alone before its memory is taken, seconds.
-const IDLE_S: u64 = 10;
+const IDLE_S: u64 = 4;
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// The scenario.
@@ -34,7 +34,7 @@ impl Scenario for Start {
     fn about(&self) -> &'static str {
         "A broker with one topic of one partition was stopped in order and is started again. A raw client tries to connect and to produce one \
          record with acks=all every half millisecond; the time runs from the start of the process to the accepted produce. Resident memory is \
-         taken 10 s later, with nobody connected."
+         taken 4 s later, with nobody connected."
     }
 
     fn setup(&self, _ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
