@@ -16,7 +16,7 @@ pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering, fence};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
@@ -51,6 +51,9 @@ pub struct PartitionLog {
     first_unstable: AtomicI64,
     latest_epoch: AtomicI32,
     unflushed_bytes: AtomicU64,
+    /// The syncer's: the last round it was in, and whether its age is watched.
+    sync_round: AtomicU64,
+    aging: AtomicBool,
     epochs: RwLock<EpochCache>,
     producers: Mutex<Producers>,
     writer: Mutex<Writer>,
@@ -217,6 +220,23 @@ impl PartitionLog {
     /// Bytes appended since the last flush.
     pub fn unflushed_bytes(&self) -> u64 {
         self.unflushed_bytes.load(Ordering::Acquire)
+    }
+    pub(crate) fn sync_round(&self) -> u64 {
+        self.sync_round.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_sync_round(&self, round: u64) {
+        self.sync_round.store(round, Ordering::Relaxed);
+    }
+    /// Whether a sync by age is to come that covers everything appended before this call.
+    pub(crate) fn is_aging(&self) -> bool {
+        // Pairs with the fence below: either the syncer sees the bytes, or this sees that it has looked already.
+        fence(Ordering::SeqCst);
+        self.aging.load(Ordering::Relaxed)
+    }
+    /// Set to false before the unsynced bytes are looked at.
+    pub(crate) fn set_aging(&self, aging: bool) {
+        self.aging.store(aging, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
     /// Producers known, by id.
     pub fn active_producers(&self) -> Vec<ActiveProducer> {

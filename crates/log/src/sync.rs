@@ -1,5 +1,9 @@
 //! Group commit: one fdatasync serves every waiter of a log. Owns its threads and nothing else; knows no async runtime,
 //! completion is a callback.
+//!
+//! Logs are synced in rounds. A log that was not in the present round is synced at once; one that was waits for the next. The more logs
+//! are busy, the longer a round lasts: a sync costs about as much for one append as for ten, and syncs that follow each other as fast as
+//! the disk answers take the processor away from the appends.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -12,6 +16,11 @@ use crate::error::LogError;
 use crate::partition_log::PartitionLog;
 
 const THREADS_MAX: usize = 64;
+
+/// Length of a round for each log in it.
+const ROUND_PER_LOG: Duration = Duration::from_micros(250);
+/// Length of a round at most, and so what a busy log waits at most before its sync begins.
+const ROUND_MAX: Duration = Duration::from_millis(2);
 
 /// Time between two syncs by age when many logs are dirty: each sync costs about as much as it did for one log.
 const AGED_SYNC_SPACING: Duration = Duration::from_millis(4);
@@ -59,10 +68,27 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     logs: HashMap<usize, Entry>,
+    /// Logs to sync now.
     ready: VecDeque<usize>,
+    /// Logs to sync in the next round.
+    gathering: VecDeque<usize>,
+    round: Round,
+    /// Whether a thread waits for the next round to begin.
+    timed: bool,
     /// Dirty logs in order of their deadline.
     aging: VecDeque<(Instant, usize)>,
     stopping: bool,
+}
+
+/// The present round.
+#[derive(Debug, Default)]
+struct Round {
+    /// Logs remember it; 0 for none yet.
+    number: u64,
+    logs: usize,
+    /// When the next one may begin.
+    over: Option<Instant>,
+    began: Option<Instant>,
 }
 
 struct Entry {
@@ -126,8 +152,9 @@ impl Syncer {
         if let Some(e) = queue.logs.get_mut(&key) {
             e.waiters.push((offset, done));
         }
-        queue.enqueue(key);
-        self.shared.changed.notify_one();
+        if queue.enqueue(key) {
+            self.shared.changed.notify_one();
+        }
     }
     /// [`Self::sync_upto`] for threads that may block.
     pub fn sync_upto_blocking(
@@ -142,13 +169,18 @@ impl Syncer {
     /// Tells that `log` got bytes nobody waits for; it is synced by the policy. Cheap: call it on every append.
     pub fn note_append(&self, log: &Arc<PartitionLog>) {
         let full = log.unflushed_bytes() >= self.shared.policy.dirty_bytes_max;
+        if !full && log.is_aging() {
+            return;
+        }
         let mut queue = self.shared.queue.lock();
         let key = queue.entry(log);
         if full {
-            queue.enqueue(key);
-            self.shared.changed.notify_one();
+            if queue.enqueue(key) {
+                self.shared.changed.notify_one();
+            }
         } else if let Some(e) = queue.logs.get_mut(&key).filter(|e| !e.aging) {
             e.aging = true;
+            log.set_aging(true);
             let first = queue.aging.is_empty();
             let age = stretched(self.shared.policy.dirty_age_max, queue.aging.len());
             // The queue is in order of the deadlines, also when the number of dirty logs falls.
@@ -169,6 +201,12 @@ fn stretched(age: Duration, dirty: usize) -> Duration {
     spread.clamp(age, age * AGE_STRETCH_MAX)
 }
 
+/// How long a round of `logs` logs lasts.
+fn round_time(logs: usize) -> Duration {
+    let logs = u32::try_from(logs).unwrap_or(u32::MAX);
+    ROUND_PER_LOG.saturating_mul(logs).min(ROUND_MAX)
+}
+
 impl Drop for Syncer {
     fn drop(&mut self) {
         self.shared.queue.lock().stopping = true;
@@ -179,6 +217,25 @@ impl Drop for Syncer {
                 tracing::error!("a syncer thread panicked");
             }
         }
+    }
+}
+
+impl Round {
+    fn is_over(&self, now: Instant) -> bool {
+        self.over.is_none_or(|over| over <= now)
+    }
+    fn begin(&mut self, now: Instant) {
+        *self = Round {
+            number: self.number + 1,
+            logs: 0,
+            over: None,
+            began: Some(now),
+        };
+    }
+    fn take(&mut self, log: &PartitionLog) {
+        log.set_sync_round(self.number);
+        self.logs += 1;
+        self.over = self.began.map(|began| began + round_time(self.logs));
     }
 }
 
@@ -195,15 +252,45 @@ impl Queue {
         });
         key
     }
-    fn enqueue(&mut self, key: usize) {
-        match self.logs.get_mut(&key) {
-            Some(e) if e.running => e.wanted = true,
-            Some(e) if !e.queued => {
-                e.queued = true;
-                self.ready.push_back(key);
-            }
-            _ => {}
+    /// Has a log synced, now or in the next round; gives whether a thread must be woken to see to that.
+    fn enqueue(&mut self, key: usize) -> bool {
+        let Some(e) = self.logs.get_mut(&key) else {
+            return false;
+        };
+        if e.running || e.queued {
+            e.wanted |= e.running;
+            return false;
         }
+        e.queued = true;
+        let now = Instant::now();
+        let over = self.round.is_over(now);
+        if e.log.sync_round() == self.round.number && !over {
+            self.gathering.push_back(key);
+            return !self.timed;
+        }
+        if over && self.gathering.is_empty() {
+            self.round.begin(now);
+        }
+        self.round.take(&e.log);
+        self.ready.push_back(key);
+        true
+    }
+    /// Begins the next round when it is time; gives when that will be, if a log waits for it.
+    fn next_round(&mut self, now: Instant) -> Option<Instant> {
+        if self.gathering.is_empty() {
+            return None;
+        }
+        if !self.round.is_over(now) && !self.stopping {
+            return self.round.over;
+        }
+        self.round.begin(now);
+        for key in self.gathering.drain(..) {
+            if let Some(e) = self.logs.get(&key) {
+                self.round.take(&e.log);
+            }
+            self.ready.push_back(key);
+        }
+        None
     }
     /// Moves logs whose deadline passed into the ready queue; gives the next deadline.
     fn ripen(&mut self, now: Instant) -> Option<Instant> {
@@ -214,6 +301,7 @@ impl Queue {
             self.aging.pop_front();
             if let Some(e) = self.logs.get_mut(&key) {
                 e.aging = false;
+                e.log.set_aging(false);
                 if e.log.unflushed_bytes() > 0 {
                     self.enqueue(key);
                 }
@@ -247,22 +335,34 @@ impl Shared {
     fn next(&self) -> Option<(usize, Arc<PartitionLog>)> {
         let mut queue = self.queue.lock();
         loop {
-            let deadline = queue.ripen(Instant::now());
+            let now = Instant::now();
+            let aged = queue.ripen(now);
+            let round = queue.next_round(now);
             if let Some(key) = queue.ready.pop_front() {
-                if let Some(e) = queue.logs.get_mut(&key) {
-                    e.queued = false;
-                    e.running = true;
-                    return Some((key, Arc::clone(&e.log)));
+                let Some(e) = queue.logs.get_mut(&key) else {
+                    continue;
+                };
+                e.queued = false;
+                e.running = true;
+                let log = Arc::clone(&e.log);
+                // Whoever leaves with work has another one look after the rest.
+                if !queue.ready.is_empty() || (round.is_some() && !queue.timed) {
+                    self.changed.notify_one();
                 }
-                continue;
+                return Some((key, log));
             }
             if queue.stopping && !queue.logs.values().any(|e| e.running) {
                 self.changed.notify_all();
                 return None;
             }
-            match deadline {
+            let round = round.filter(|_| !queue.timed);
+            queue.timed |= round.is_some();
+            match round.into_iter().chain(aged).min() {
                 Some(deadline) => _ = self.changed.wait_until(&mut queue, deadline),
                 None => self.changed.wait(&mut queue),
+            }
+            if round.is_some() {
+                queue.timed = false;
             }
         }
     }
@@ -287,7 +387,7 @@ impl Shared {
             queue.enqueue(key);
         }
         queue.forget_if_idle(key);
-        if queue.stopping || again {
+        if queue.stopping {
             self.changed.notify_all();
         }
         served
@@ -297,6 +397,13 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_round_of_one_log_hardly_waits_and_a_round_of_many_no_longer_than_the_bound() {
+        assert_eq!(round_time(1), ROUND_PER_LOG);
+        assert_eq!(round_time(4), ROUND_PER_LOG * 4);
+        assert_eq!(round_time(5_000), ROUND_MAX);
+    }
 
     #[test]
     fn few_dirty_logs_are_synced_at_their_age_and_many_are_spread() {

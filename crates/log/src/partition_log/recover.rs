@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
@@ -76,6 +76,8 @@ impl PartitionLog {
             first_unstable: AtomicI64::new(i64::MAX),
             latest_epoch: AtomicI32::new(NO_EPOCH),
             unflushed_bytes: AtomicU64::new(0),
+            sync_round: AtomicU64::new(0),
+            aging: AtomicBool::new(false),
             epochs: RwLock::default(),
             producers: Mutex::default(),
             writer: Mutex::new(Writer {
