@@ -42,7 +42,7 @@ pub use dir::{LogDir, PartitionDir};
 pub use error::LogError;
 pub use meta_properties::MetaProperties;
 pub use mirror::{MirrorAppend, MirrorAppendInfo};
-pub use partition_log::PartitionLog;
+pub use partition_log::{PartitionLog, flush_all};
 pub use state::LogDirState;
 pub use sync::{SyncDone, SyncPolicy, Syncer};
 pub use types::{

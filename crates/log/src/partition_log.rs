@@ -5,10 +5,14 @@
 //! watermarks; `append`, `read`, `recover` and `maintain` hold the operations.
 
 mod append;
+mod flush;
 mod maintain;
 mod read;
 mod recover;
 mod salvage;
+
+pub use flush::flush_all;
+pub(crate) use flush::TOGETHER_MIN;
 
 pub(crate) use append::{Incoming, Span};
 pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};

@@ -313,6 +313,15 @@ impl Segment {
         }
         Ok(())
     }
+    /// Instead of [`Self::sync`], when a sync of the whole file system follows.
+    pub(crate) fn synced_with_others(&self, sealed: bool) {
+        self.log.synced_with_others();
+        if sealed {
+            for file in &self.files()[1..] {
+                file.synced_with_others();
+            }
+        }
+    }
     /// Last step of a clean close.
     pub(crate) fn sync_indexes_and_release(&self) -> Result<(), LogError> {
         for file in &self.files()[1..] {

@@ -31,6 +31,10 @@ pub struct LogDirState {
     open_files: Mutex<VecDeque<Weak<FileHandle>>>,
     open_files_max: usize,
     recovery: Option<RecoveryPoints>,
+    /// Held while many logs are flushed together.
+    pub(crate) flushing_many: Mutex<()>,
+    /// The directory, opened before anything was written: a sync of its file system tells what failed since. `None` where the kernel does not.
+    file_system: Option<File>,
     #[cfg(test)]
     pub(crate) faults: Faults,
 }
@@ -74,6 +78,10 @@ impl LogDirState {
             open_files: Mutex::default(),
             open_files_max: open_files_max(),
             recovery,
+            flushing_many: Mutex::default(),
+            file_system: syncfs_tells_errors()
+                .then(|| File::open(dir).ok())
+                .flatten(),
             #[cfg(test)]
             faults: Faults::default(),
         })
@@ -122,6 +130,21 @@ impl LogDirState {
         self.injected_sync_fault()
             .and_then(|()| File::open(dir)?.sync_all())
             .map_err(|e| self.fatal("fsync", dir, &e))
+    }
+    /// Whether [`Self::sync_file_system`] can be relied upon.
+    pub(crate) fn can_sync_file_system(&self) -> bool {
+        self.file_system.is_some()
+    }
+    /// syncfs: everything written to the file system of the directory is on disk then. A failure is final, whichever file it was of.
+    pub(crate) fn sync_file_system(&self) -> Result<(), LogError> {
+        self.check_online()?;
+        let Some(dir) = &self.file_system else {
+            let e = io::Error::from(io::ErrorKind::Unsupported);
+            return Err(self.fatal("syncfs", &self.dir, &e));
+        };
+        self.injected_sync_fault()
+            .and_then(|()| Ok(rustix::fs::syncfs(dir)?))
+            .map_err(|e| self.fatal("syncfs", &self.dir, &e))
     }
 
     #[cfg(not(test))]
@@ -374,6 +397,10 @@ impl FileHandle {
             .and_then(|()| file?.sync_data());
         done.map_err(|e| self.state.fatal("fdatasync", &self.path, &e))
     }
+    /// Instead of [`Self::sync`], when a sync of the whole file system follows.
+    pub(crate) fn synced_with_others(&self) {
+        self.dirty.store(false, Ordering::Release);
+    }
     /// [`Self::sync`], when there is anything to sync.
     pub(crate) fn sync_if_dirty(self: &Arc<Self>) -> Result<(), LogError> {
         if self.dirty.load(Ordering::Acquire) {
@@ -438,4 +465,13 @@ pub(crate) fn read_full(file: &File, buf: &mut [u8], position: u64) -> io::Resul
         }
     }
     Ok(n)
+}
+
+/// Linux tells errors of the writes before it by syncfs from 5.8 on.
+fn syncfs_tells_errors() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|n| n.parse::<u32>().ok());
+    matches!((next(), next()), (Some(major), Some(minor)) if (major, minor) >= (5, 8))
 }

@@ -4,6 +4,9 @@
 //! Logs are synced in rounds. A log that was not in the present round is synced at once; one that was waits for the next. The more logs
 //! are busy, the longer a round lasts: a sync costs about as much for one append as for ten, and syncs that follow each other as fast as
 //! the disk answers take the processor away from the appends.
+//!
+//! Appends that nobody waits for are synced by size and age. When many logs are dirty, all of them are swept by one sync of their file
+//! system, beside the syncs that somebody waits for.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -13,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::LogError;
-use crate::partition_log::PartitionLog;
+use crate::partition_log::{PartitionLog, TOGETHER_MIN, flush_all};
 
 const THREADS_MAX: usize = 64;
 
@@ -22,10 +25,11 @@ const ROUND_PER_LOG: Duration = Duration::from_micros(250);
 /// Length of a round at most, and so what a busy log waits at most before its sync begins.
 const ROUND_MAX: Duration = Duration::from_millis(2);
 
-/// Time between two syncs by age when many logs are dirty: each sync costs about as much as it did for one log.
-const AGED_SYNC_SPACING: Duration = Duration::from_millis(4);
-/// How far the age may be stretched by that, in times of [`SyncPolicy::dirty_age_max`].
-const AGE_STRETCH_MAX: u32 = 10;
+/// A sweep rests at least so many times as long as it took, before the next one begins.
+const SWEEP_REST: u32 = 1;
+
+/// From so many logs on that somebody waits for, they are synced together too.
+const READY_TOGETHER_MIN: usize = 256;
 
 /// Called once, on a syncer thread, with the recovery point reached or the error that took the directory offline.
 /// Must not block.
@@ -36,8 +40,7 @@ pub type SyncDone = Box<dyn FnOnce(Result<i64, LogError>) + Send + 'static>;
 pub struct SyncPolicy {
     /// Sync a log once this many bytes are unsynced.
     pub dirty_bytes_max: u64,
-    /// Sync a log this long after its first unsynced append; up to ten times as long when so many logs are dirty that syncing each
-    /// that often would be all the disk does.
+    /// Sync a log this long after its first unsynced append, or as soon as the disk is done with an earlier sync of many.
     pub dirty_age_max: Duration,
 }
 
@@ -77,6 +80,11 @@ struct Queue {
     timed: bool,
     /// Dirty logs in order of their deadline.
     aging: VecDeque<(Instant, usize)>,
+    /// Logs to be swept now, and whether a thread does so.
+    sweep: Vec<usize>,
+    sweeping: bool,
+    /// The next sweep begins no sooner.
+    swept: Option<Instant>,
     stopping: bool,
 }
 
@@ -89,6 +97,14 @@ struct Round {
     /// When the next one may begin.
     over: Option<Instant>,
     began: Option<Instant>,
+}
+
+/// What a syncer thread has to do.
+enum Work {
+    /// One log that somebody waits for, or that has many dirty bytes.
+    One(usize, Arc<PartitionLog>),
+    /// Many logs.
+    Sweep(Vec<(usize, Arc<PartitionLog>)>),
 }
 
 struct Entry {
@@ -182,23 +198,13 @@ impl Syncer {
             e.aging = true;
             log.set_aging(true);
             let first = queue.aging.is_empty();
-            let age = stretched(self.shared.policy.dirty_age_max, queue.aging.len());
-            // The queue is in order of the deadlines, also when the number of dirty logs falls.
-            let last = queue.aging.back().map(|(deadline, _)| *deadline);
-            let due = Instant::now() + age;
-            let deadline = last.map_or(due, |last| last.max(due));
+            let deadline = Instant::now() + self.shared.policy.dirty_age_max;
             queue.aging.push_back((deadline, key));
             if first {
                 self.shared.changed.notify_one();
             }
         }
     }
-}
-
-/// The age at which a log is synced when `dirty` others wait for that too.
-fn stretched(age: Duration, dirty: usize) -> Duration {
-    let spread = AGED_SYNC_SPACING.saturating_mul(u32::try_from(dirty).unwrap_or(u32::MAX));
-    spread.clamp(age, age * AGE_STRETCH_MAX)
 }
 
 /// How long a round of `logs` logs lasts.
@@ -292,23 +298,78 @@ impl Queue {
         }
         None
     }
-    /// Moves logs whose deadline passed into the ready queue; gives the next deadline.
+    /// Has logs synced whose deadline passed, together when many are dirty; gives the next deadline.
     fn ripen(&mut self, now: Instant) -> Option<Instant> {
         while let Some(&(deadline, key)) = self.aging.front() {
             if deadline > now && !self.stopping {
                 return Some(deadline);
             }
-            self.aging.pop_front();
-            if let Some(e) = self.logs.get_mut(&key) {
-                e.aging = false;
-                e.log.set_aging(false);
-                if e.log.unflushed_bytes() > 0 {
-                    self.enqueue(key);
+            if self.aging.len() >= TOGETHER_MIN {
+                if self.sweeping || !self.sweep.is_empty() {
+                    return None;
                 }
+                if let Some(at) = self.swept.filter(|&at| at > now && !self.stopping) {
+                    return Some(at);
+                }
+                self.gather_sweep();
+                continue;
+            }
+            self.aging.pop_front();
+            if self.matured(key) {
+                self.enqueue(key);
             }
             self.forget_if_idle(key);
         }
         None
+    }
+    /// Takes all dirty logs, also those whose time has not come: it costs nothing more.
+    fn gather_sweep(&mut self) {
+        for (_, key) in std::mem::take(&mut self.aging) {
+            if self.matured(key)
+                && let Some(e) = self.logs.get_mut(&key)
+            {
+                if e.queued || e.running {
+                    e.wanted |= e.running;
+                } else {
+                    e.running = true;
+                    self.sweep.push(key);
+                }
+            }
+            self.forget_if_idle(key);
+        }
+    }
+    /// Ends the wait of a log for its age; whether there is anything to sync.
+    fn matured(&mut self, key: usize) -> bool {
+        let Some(e) = self.logs.get_mut(&key) else {
+            return false;
+        };
+        e.aging = false;
+        e.log.set_aging(false);
+        e.log.unflushed_bytes() > 0
+    }
+    /// Begins the sweep that was gathered, with all logs somebody waits for when those are many.
+    fn take_sweep(&mut self) -> Option<Work> {
+        if self.sweeping {
+            return None;
+        }
+        if self.ready.len() >= READY_TOGETHER_MIN {
+            for key in self.ready.drain(..) {
+                if let Some(e) = self.logs.get_mut(&key) {
+                    e.queued = false;
+                    e.running = true;
+                    self.sweep.push(key);
+                }
+            }
+        }
+        if self.sweep.is_empty() {
+            return None;
+        }
+        self.sweeping = true;
+        let keys = std::mem::take(&mut self.sweep);
+        let logs = keys
+            .into_iter()
+            .filter_map(|key| Some((key, Arc::clone(&self.logs.get(&key)?.log))));
+        Some(Work::Sweep(logs.collect()))
     }
     fn forget_if_idle(&mut self, key: usize) {
         if self
@@ -323,21 +384,41 @@ impl Queue {
 
 impl Shared {
     fn run(&self) {
-        while let Some((key, log)) = self.next() {
-            let outcome = log.flush();
-            let served = self.finish(key, &outcome);
-            for done in served {
-                done(outcome.clone());
+        while let Some(work) = self.next() {
+            match work {
+                Work::One(key, log) => self.done(key, &log.flush()),
+                Work::Sweep(logs) => self.sweep(logs),
             }
         }
     }
-    /// Waits for a log to sync; `None` when stopping and nothing is left.
-    fn next(&self) -> Option<(usize, Arc<PartitionLog>)> {
+    fn done(&self, key: usize, outcome: &Result<i64, LogError>) {
+        for done in self.finish(key, outcome) {
+            done(outcome.clone());
+        }
+    }
+    fn sweep(&self, logs: Vec<(usize, Arc<PartitionLog>)>) {
+        let begun = Instant::now();
+        let (keys, logs): (Vec<usize>, Vec<_>) = logs.into_iter().unzip();
+        for (key, outcome) in keys.into_iter().zip(flush_all(&logs)) {
+            self.done(key, &outcome);
+        }
+        let mut queue = self.queue.lock();
+        queue.sweeping = false;
+        queue.swept = Some(Instant::now() + begun.elapsed() * SWEEP_REST);
+        drop(queue);
+        self.changed.notify_all();
+    }
+    /// Waits for something to sync; `None` when stopping and nothing is left.
+    fn next(&self) -> Option<Work> {
         let mut queue = self.queue.lock();
         loop {
             let now = Instant::now();
             let aged = queue.ripen(now);
             let round = queue.next_round(now);
+            if let Some(sweep) = queue.take_sweep() {
+                self.changed.notify_one();
+                return Some(sweep);
+            }
             if let Some(key) = queue.ready.pop_front() {
                 let Some(e) = queue.logs.get_mut(&key) else {
                     continue;
@@ -349,7 +430,7 @@ impl Shared {
                 if !queue.ready.is_empty() || (round.is_some() && !queue.timed) {
                     self.changed.notify_one();
                 }
-                return Some((key, log));
+                return Some(Work::One(key, log));
             }
             if queue.stopping && !queue.logs.values().any(|e| e.running) {
                 self.changed.notify_all();
@@ -403,14 +484,5 @@ mod tests {
         assert_eq!(round_time(1), ROUND_PER_LOG);
         assert_eq!(round_time(4), ROUND_PER_LOG * 4);
         assert_eq!(round_time(5_000), ROUND_MAX);
-    }
-
-    #[test]
-    fn few_dirty_logs_are_synced_at_their_age_and_many_are_spread() {
-        let age = Duration::from_secs(1);
-        assert_eq!(stretched(age, 0), age);
-        assert_eq!(stretched(age, 250), age);
-        assert_eq!(stretched(age, 1_000), age * 4);
-        assert_eq!(stretched(age, 50_000), age * 10);
     }
 }

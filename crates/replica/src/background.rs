@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_log::LogError;
+use tarn_log::{LogError, flush_all};
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
 
 use crate::error::ReplicaError;
 use crate::manager::{ReplicaManager, now_ms};
+use crate::partition::Partition;
 
 /// How long log starts that move are gathered before the checkpoint is written.
 const LOG_START_GATHER_MS: u64 = 100;
@@ -135,12 +136,14 @@ impl ReplicaManager {
         if !self.shared.take_activity() {
             return;
         }
-        for partition in self.hosted.online() {
-            if self.cancel.is_cancelled() {
-                return;
-            }
-            if partition.log().unflushed_bytes() > 0
-                && let Err(error) = partition.log().flush()
+        if self.cancel.is_cancelled() {
+            return;
+        }
+        let dirty = |p: &Arc<Partition>| p.log().unflushed_bytes() > 0;
+        let dirty: Vec<Arc<Partition>> = self.hosted.online().into_iter().filter(dirty).collect();
+        let logs: Vec<_> = dirty.iter().map(|p| p.log().clone()).collect();
+        for (partition, outcome) in dirty.iter().zip(flush_all(&logs)) {
+            if let Err(error) = outcome
                 && !matches!(error, LogError::Closed { .. })
             {
                 warn!(?partition, error = %partition.failed(error), "flush failed");

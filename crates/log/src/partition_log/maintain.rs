@@ -252,65 +252,6 @@ impl PartitionLog {
         Ok(now_ms.saturating_sub(newest) > retention_ms)
     }
 
-    /// fdatasync of everything up to the log end at the time of the call; gives the new recovery point. A failure takes
-    /// the directory offline. Does not hold the writer lock while it waits for the disk.
-    pub fn flush(&self) -> Result<i64, LogError> {
-        let _one_at_a_time = self.flushing.lock();
-        let (dirty, end, truncations, epochs, new_files) = {
-            let mut w = self.writer.lock();
-            self.state.check_online()?;
-            if w.deleted {
-                // Nothing is left to be durable; whoever waits is let go.
-                return Ok(self.log_end_offset());
-            }
-            self.unflushed_bytes.store(0, Ordering::Release);
-            let epochs = std::mem::take(&mut w.epochs_unsynced);
-            let new_files = std::mem::take(&mut w.new_files);
-            (
-                std::mem::take(&mut w.dirty),
-                self.log_end_offset(),
-                w.truncations,
-                epochs,
-                new_files,
-            )
-        };
-        let active = self.active();
-        for s in &dirty {
-            let sealed = !active.as_ref().is_some_and(|a| Arc::ptr_eq(a, s));
-            if let Err(e) = s.sync(sealed) {
-                self.flush_failed(&dirty, &e, s)?;
-            }
-        }
-        if new_files {
-            self.state.sync_dir(&self.dir)?;
-        }
-        if epochs && let Err(e) = self.write_epochs(true) {
-            let mut w = self.writer.lock();
-            w.epochs_unsynced = true;
-            dirty.iter().for_each(|s| w.mark_dirty(s));
-            return Err(e);
-        }
-        let w = self.writer.lock();
-        if w.truncations == truncations {
-            self.recovery_point.fetch_max(end, Ordering::AcqRel);
-        }
-        Ok(self.recovery_point())
-    }
-    /// A segment that retention removed meanwhile needs no sync; anything else stays unsynced and is told.
-    fn flush_failed(
-        &self,
-        dirty: &[Arc<Segment>],
-        e: &LogError,
-        s: &Arc<Segment>,
-    ) -> Result<(), LogError> {
-        let mut w = self.writer.lock();
-        if self.segments.load().iter().any(|x| Arc::ptr_eq(x, s)) {
-            dirty.iter().for_each(|d| w.mark_dirty(d));
-            return Err(e.clone());
-        }
-        Ok(())
-    }
-
     /// Flushes, writes the producer snapshot and closes; later writes answer `Closed`.
     pub fn close_clean(&self) -> Result<(), LogError> {
         {

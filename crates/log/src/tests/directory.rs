@@ -321,6 +321,62 @@ fn appends_nobody_waits_for_are_synced_by_size_and_age() {
     assert_eq!(log.recovery_point(), 3, "dropping syncs what is dirty");
 }
 
+/// `count` logs of one directory with a record each.
+fn many(home: &Home, count: i32) -> (Arc<LogDir>, Vec<Arc<PartitionLog>>) {
+    let dir = LogDir::open(home.root()).unwrap();
+    let logs = (0..count).map(|p| {
+        let log = dir
+            .open_log("t", p, None, LogConfig::default(), NOW)
+            .unwrap();
+        client(&log, batch(0, 0, 1, 10)).unwrap();
+        log
+    });
+    let logs = logs.collect();
+    (dir, logs)
+}
+
+#[test]
+fn many_dirty_logs_are_swept_together_and_those_that_are_waited_for_too() {
+    let home = Home::new();
+    let (_dir, logs) = many(&home, 300);
+    let policy = SyncPolicy {
+        dirty_age_max: Duration::from_millis(20),
+        ..SyncPolicy::default()
+    };
+    let syncer = Syncer::start(2, policy);
+    logs.iter().for_each(|log| syncer.note_append(log));
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while logs.iter().any(|log| log.recovery_point() < 1) {
+        assert!(std::time::Instant::now() < deadline, "they are synced");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let (tx, rx) = mpsc::channel();
+    for log in &logs {
+        client(log, batch(0, 0, 1, 10)).unwrap();
+        syncer.note_append(log);
+        let tx = tx.clone();
+        syncer.sync_upto(log, 2, Box::new(move |r| tx.send(r).unwrap()));
+    }
+    for _ in &logs {
+        let point = rx.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(point.unwrap(), 2);
+    }
+}
+
+#[test]
+fn what_is_flushed_together_fails_together_and_stays_dirty() {
+    let home = Home::new();
+    let (dir, logs) = many(&home, 100);
+    logs[0].delete().unwrap();
+    dir.state().faults.sync_fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    let outcomes = flush_all(&logs);
+    assert!(outcomes[0].is_ok(), "nothing is left of a deleted log");
+    for (log, outcome) in logs.iter().zip(&outcomes).skip(1) {
+        assert!(matches!(outcome, Err(LogError::Offline { .. })));
+        assert_eq!(log.recovery_point(), 0);
+    }
+}
+
 #[test]
 fn an_offline_directory_answers_its_waiters() {
     let home = Home::new();

@@ -16,6 +16,16 @@ const QUIET_ROUNDS: u32 = 3;
 /// How much longer it may wait then.
 const QUIET_FACTOR: i32 = 2;
 
+/// Longest rest between a small answer and the next Fetch: what lag at most grows by for it.
+const REST_MAX: Duration = Duration::from_millis(25);
+/// The part of it for each partition of the session. A source looks at every partition of a session to answer one Fetch, and up to five times
+/// when it has to wait for the first record; some microseconds each time, which 5,000 partitions and an answer per record make seconds.
+const REST_PER_PARTITION: Duration = Duration::from_micros(20);
+/// Rests that would be shorter than this are none: sessions so narrow cost the source little.
+const REST_MIN: Duration = Duration::from_millis(2);
+/// Answers with more bytes of records than this are followed by the next Fetch at once.
+const REST_BYTES_MAX: u64 = 256 * 1024;
+
 /// What an answer looked like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
@@ -33,6 +43,7 @@ pub(super) struct Pace {
     configured: i32,
     bytes_max: i32,
     quiet_rounds: u32,
+    answer_bytes: Option<u64>,
 }
 
 impl Pace {
@@ -42,6 +53,7 @@ impl Pace {
             configured,
             bytes_max: configured,
             quiet_rounds: 0,
+            answer_bytes: None,
         }
     }
 
@@ -66,8 +78,20 @@ impl Pace {
         }
     }
 
+    /// How long to rest before the next Fetch of a session of so many partitions, while all that came was little: the records of many
+    /// partitions then come in one answer instead of one each. `None` = not at all.
+    pub(super) fn rest(&self, partitions: usize) -> Option<Duration> {
+        let little = self.answer_bytes.is_some_and(|b| b <= REST_BYTES_MAX);
+        let partitions = u32::try_from(partitions).unwrap_or(u32::MAX);
+        let rest = REST_PER_PARTITION
+            .saturating_mul(partitions)
+            .min(REST_MAX);
+        (little && rest >= REST_MIN).then_some(rest)
+    }
+
     /// Learns from a complete answer.
     pub(super) fn answered(&mut self, answer: Answer) {
+        self.answer_bytes = Some(answer.bytes);
         self.quiet_rounds = if answer.bytes == 0 {
             self.quiet_rounds.saturating_add(1)
         } else {
@@ -121,6 +145,18 @@ mod tests {
         assert_eq!(pace.bytes_max(), 1_000_000);
         pace.configure(RESPONSE_BYTES_DEFAULT);
         assert_eq!(pace.bytes_max(), RESPONSE_BYTES_DEFAULT);
+    }
+
+    #[test]
+    fn only_wide_sessions_rest_and_only_after_small_answers() {
+        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        assert_eq!(pace.rest(5_000), None, "nothing was answered yet");
+        pace.answered(answer(1, 0, 500));
+        assert_eq!(pace.rest(8), None);
+        assert_eq!(pace.rest(500), Some(Duration::from_millis(10)));
+        assert_eq!(pace.rest(100_000), Some(REST_MAX));
+        pace.answered(answer(1, 10, 1 << 20));
+        assert_eq!(pace.rest(5_000), None, "there is more to fetch");
     }
 
     #[test]

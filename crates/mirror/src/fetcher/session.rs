@@ -187,6 +187,12 @@ impl Session {
                 continue;
             };
             self.read_answer(&mut connection, first).await?;
+            if self.hungry == 0
+                && let Some(rest) = self.pace.rest(self.table.slots.len())
+            {
+                self.keep_books();
+                tokio::time::sleep(rest).await;
+            }
         }
     }
 

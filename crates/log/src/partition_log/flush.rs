@@ -1,0 +1,169 @@
+//! Bringing appended bytes to the disk: one log with fdatasync, or many logs of a directory with one syncfs. Owns the order in which files,
+//! directories and the epoch checkpoint become durable before a recovery point moves. When to flush is for the [`crate::Syncer`] and others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::PartitionLog;
+use crate::error::LogError;
+use crate::segment::Segment;
+use crate::state::LogDirState;
+
+/// From so many logs on, one sync of their whole file system is cheaper: each fdatasync of a file that grew commits the file system's journal
+/// by itself, which costs about a millisecond and holds up everybody who writes.
+pub(crate) const TOGETHER_MIN: usize = 64;
+
+/// What a flush is about to bring to the disk.
+struct Flushing {
+    dirty: Vec<Arc<Segment>>,
+    end: i64,
+    truncations: u64,
+    epochs: bool,
+    new_files: bool,
+}
+
+/// Flushes all of `logs`, which should differ from each other, and gives the new recovery point of each in order. Many logs of one
+/// directory are flushed together by one sync of its file system, where the kernel tells what failed in it (Linux 5.8).
+pub fn flush_all(logs: &[Arc<PartitionLog>]) -> Vec<Result<i64, LogError>> {
+    let mut by_dir: HashMap<*const LogDirState, Vec<usize>> = HashMap::new();
+    for (index, log) in logs.iter().enumerate() {
+        by_dir
+            .entry(Arc::as_ptr(&log.state))
+            .or_default()
+            .push(index);
+    }
+    let mut outcomes: Vec<Option<Result<i64, LogError>>> = vec![None; logs.len()];
+    for indices in by_dir.into_values() {
+        let of_dir: Vec<&PartitionLog> = indices.iter().map(|&i| &*logs[i]).collect();
+        let state = &of_dir[0].state;
+        let done = if of_dir.len() >= TOGETHER_MIN && state.can_sync_file_system() {
+            flush_together(state, &of_dir)
+        } else {
+            of_dir.iter().map(|log| log.flush()).collect()
+        };
+        for (index, outcome) in indices.into_iter().zip(done) {
+            outcomes[index] = Some(outcome);
+        }
+    }
+    let outcomes = logs.iter().zip(outcomes);
+    outcomes
+        .map(|(log, outcome)| outcome.unwrap_or_else(|| log.flush()))
+        .collect()
+}
+
+fn flush_together(state: &LogDirState, logs: &[&PartitionLog]) -> Vec<Result<i64, LogError>> {
+    // Nobody else holds one log's flush while waiting for another's.
+    let _one_at_a_time = state.flushing_many.lock();
+    let _flushes: Vec<_> = logs.iter().map(|log| log.flushing.lock()).collect();
+    let begun: Vec<Result<Option<Flushing>, LogError>> = logs
+        .iter()
+        .map(|log| {
+            let flushing = log.begin_flush()?;
+            if let Some(flushing) = &flushing
+                && let Err(e) = log.write_behind(flushing)
+            {
+                log.keep_dirty(flushing);
+                return Err(e);
+            }
+            Ok(flushing)
+        })
+        .collect();
+    let synced = state.sync_file_system();
+    let ended = logs.iter().zip(begun).map(|(log, begun)| {
+        let Some(flushing) = begun? else {
+            return Ok(log.log_end_offset());
+        };
+        if let Err(e) = &synced {
+            log.keep_dirty(&flushing);
+            return Err(e.clone());
+        }
+        Ok(log.end_flush(&flushing))
+    });
+    ended.collect()
+}
+
+impl PartitionLog {
+    /// fdatasync of everything up to the log end at the time of the call; gives the new recovery point. A failure takes
+    /// the directory offline. Does not hold the writer lock while it waits for the disk.
+    pub fn flush(&self) -> Result<i64, LogError> {
+        let _one_at_a_time = self.flushing.lock();
+        let Some(flushing) = self.begin_flush()? else {
+            // Nothing is left to be durable; whoever waits is let go.
+            return Ok(self.log_end_offset());
+        };
+        let active = self.active();
+        for s in &flushing.dirty {
+            let sealed = !active.as_ref().is_some_and(|a| Arc::ptr_eq(a, s));
+            if let Err(e) = s.sync(sealed) {
+                self.flush_failed(&flushing, &e, s)?;
+            }
+        }
+        if flushing.new_files {
+            self.state.sync_dir(&self.dir)?;
+        }
+        if flushing.epochs
+            && let Err(e) = self.write_epochs(true)
+        {
+            self.keep_dirty(&flushing);
+            return Err(e);
+        }
+        Ok(self.end_flush(&flushing))
+    }
+    /// Takes over what is unsynced; `None` when the log is deleted.
+    fn begin_flush(&self) -> Result<Option<Flushing>, LogError> {
+        let mut w = self.writer.lock();
+        self.state.check_online()?;
+        if w.deleted {
+            return Ok(None);
+        }
+        self.unflushed_bytes.store(0, Ordering::Release);
+        Ok(Some(Flushing {
+            dirty: std::mem::take(&mut w.dirty),
+            end: self.log_end_offset(),
+            truncations: w.truncations,
+            epochs: std::mem::take(&mut w.epochs_unsynced),
+            new_files: std::mem::take(&mut w.new_files),
+        }))
+    }
+    /// Hands everything to the file system, for a sync of all of it.
+    fn write_behind(&self, flushing: &Flushing) -> Result<(), LogError> {
+        let active = self.active();
+        for s in &flushing.dirty {
+            let sealed = !active.as_ref().is_some_and(|a| Arc::ptr_eq(a, s));
+            s.synced_with_others(sealed);
+        }
+        if flushing.epochs {
+            self.write_epochs(false)?;
+        }
+        Ok(())
+    }
+    /// Everything taken over is on disk: moves the recovery point, and gives it.
+    fn end_flush(&self, flushing: &Flushing) -> i64 {
+        let w = self.writer.lock();
+        if w.truncations == flushing.truncations {
+            self.recovery_point
+                .fetch_max(flushing.end, Ordering::AcqRel);
+        }
+        self.recovery_point()
+    }
+    /// A segment that retention removed meanwhile needs no sync; anything else stays unsynced and is told.
+    fn flush_failed(
+        &self,
+        flushing: &Flushing,
+        e: &LogError,
+        s: &Arc<Segment>,
+    ) -> Result<(), LogError> {
+        if self.segments.load().iter().any(|x| Arc::ptr_eq(x, s)) {
+            self.keep_dirty(flushing);
+            return Err(e.clone());
+        }
+        Ok(())
+    }
+    fn keep_dirty(&self, flushing: &Flushing) {
+        let mut w = self.writer.lock();
+        flushing.dirty.iter().for_each(|d| w.mark_dirty(d));
+        w.epochs_unsynced |= flushing.epochs;
+        w.new_files |= flushing.new_files;
+    }
+}
