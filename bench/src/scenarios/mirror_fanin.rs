@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use bytes::Bytes;
+use kafka_protocol::records::Compression;
 use tarn_tests::raw::RawClient;
 
 use crate::mirroring::destination::Destination;
@@ -29,6 +31,10 @@ const WATCHED: usize = 50;
 const LIMIT: Duration = Duration::from_secs(120);
 /// The cell of all partitions.
 const WIDE: &str = "5,000 partitions";
+const VALUE_BYTES: usize = 100;
+/// Records of this size, each in a batch of its own, between two index entries of Kafka, and more of them than fit.
+const INDEX_PLACES: usize = 24;
+const HISTORY_EXTRA: usize = 21;
 const BYTES_PER_PARTITION: u64 = 256 * 1024;
 
 /// The scenario.
@@ -56,7 +62,8 @@ impl Scenario for MirrorFanIn {
         "One record of 100 bytes a second to each of 1,000 partitions (10 topics), then to each of 5,000 (40 topics more on the same \
          destination), a hundred requests a second. After 10 s of warm-up (Tarn: 5 s), 15 s are counted: processor time of the destination side as a \
          share of one core, and the lag of 50 partitions, seen by a reader at the destination. The round ends with the comparison of the \
-         copies of all partitions. A MirrorMaker 2 that is not up to date with 5,000 partitions within 120 s has no figure there."
+         copies of all partitions. Before that every partition got 46 to 69 records, so that the source has touched its indexes' first pages \
+         and does not write all of them at once. A MirrorMaker 2 that is not up to date with 5,000 partitions within 120 s has no figure there."
     }
 
     fn disk_bytes(&self, ctx: &Ctx) -> u64 {
@@ -76,6 +83,9 @@ impl Scenario for MirrorFanIn {
         let wanted = wire::partitions_of(&wide);
         let narrow = source.create_many(ctx, narrow, 0)?;
         let wide = source.create_many(ctx, wide, wire::partitions_of(&narrow))?;
+        ctx.progress("giving every partition some history");
+        history(&source, &narrow)?;
+        history(&source, &wide)?;
         Ok(Box::new(FanIn {
             is_less: wire::partitions_of(&wide) < wanted,
             source,
@@ -83,6 +93,27 @@ impl Scenario for MirrorFanIn {
             wide,
         }))
     }
+}
+
+/// Kafka makes an index entry for each 4 KiB. Its first one in a partition faults in a page of a sparse file, which takes the source
+/// milliseconds, and partitions that grow alike do that all at once, which stopped it for half a minute. So that is done here, and afterwards
+/// each partition is at another place on its way to the next entry.
+fn history(source: &Source, topics: &[Topic]) -> Result<()> {
+    let before = source.ends(topics)?.iter().sum::<i64>().unsigned_abs();
+    let mut client = RawClient::connect(source.kafka().port())?;
+    let value = Bytes::from_static(&[b'x'; VALUE_BYTES]);
+    let batch = |records: usize| wire::batch(&vec![value.clone(); records], Compression::None);
+    let mut sent = 0;
+    for topic in topics {
+        for partition in 0..topic.partitions {
+            let place = usize::try_from(partition)? % INDEX_PLACES;
+            for records in [INDEX_PLACES + HISTORY_EXTRA, 1 + place] {
+                wire::send(&mut client, &topic.name, vec![(partition, batch(records)?)])?;
+                sent += records as u64;
+            }
+        }
+    }
+    source.await_records(topics, before + sent)
 }
 
 struct FanIn {
