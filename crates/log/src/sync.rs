@@ -1,9 +1,9 @@
 //! Group commit: one fdatasync serves every waiter of a log. Owns its threads and nothing else; knows no async runtime,
 //! completion is a callback.
 //!
-//! Logs are synced in rounds. A log that was not in the present round is synced at once; one that was waits for the next. The more logs
-//! are busy, the longer a round lasts: a sync costs about as much for one append as for ten, and syncs that follow each other as fast as
-//! the disk answers take the processor away from the appends.
+//! Logs are synced in rounds. A log that was not in the present round, or has much to write, is synced at once; any other waits for the
+//! next round. The more logs are busy, the longer a round lasts: a sync costs about as much for one append as for ten, and syncs that
+//! follow each other as fast as the disk answers take the processor away from the appends.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -18,9 +18,11 @@ use crate::partition_log::PartitionLog;
 const THREADS_MAX: usize = 64;
 
 /// Length of a round for each log in it.
-const ROUND_PER_LOG: Duration = Duration::from_micros(250);
+const ROUND_PER_LOG: Duration = Duration::from_micros(200);
 /// Length of a round at most, and so what a busy log waits at most before its sync begins.
-const ROUND_MAX: Duration = Duration::from_millis(2);
+const ROUND_MAX: Duration = Duration::from_micros(1_500);
+/// A log with so many unsynced bytes does not wait for the next round: writing them is what the sync costs then.
+const GATHERED_BYTES_MAX: u64 = 64 << 10;
 
 /// Time between two syncs by age when many logs are dirty: each sync costs about as much as it did for one log.
 const AGED_SYNC_SPACING: Duration = Duration::from_millis(4);
@@ -264,7 +266,9 @@ impl Queue {
         e.queued = true;
         let now = Instant::now();
         let over = self.round.is_over(now);
-        if e.log.sync_round() == self.round.number && !over {
+        let waits =
+            e.log.sync_round() == self.round.number && e.log.unflushed_bytes() < GATHERED_BYTES_MAX;
+        if waits && !over {
             self.gathering.push_back(key);
             return !self.timed;
         }
@@ -397,6 +401,43 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LogConfig;
+    use crate::tests::{Home, batch, client};
+
+    /// Takes the next ready log as a thread would, and is done with it.
+    fn sync_next(queue: &mut Queue) -> Option<usize> {
+        let key = queue.ready.pop_front()?;
+        queue.logs.get_mut(&key).unwrap().queued = false;
+        Some(key)
+    }
+
+    #[test]
+    fn only_a_log_of_the_present_round_with_little_to_write_waits_for_the_next() {
+        let (one, other) = (Home::new(), Home::new());
+        let log = one.open(&LogConfig::default());
+        let mut queue = Queue::default();
+        let (a, b) = (
+            queue.entry(&log),
+            queue.entry(&other.open(&LogConfig::default())),
+        );
+        assert!(queue.enqueue(a));
+        assert_eq!(sync_next(&mut queue), Some(a));
+        let far = Instant::now() + Duration::from_secs(3600);
+        queue.round.over = Some(far);
+        assert!(queue.enqueue(a));
+        assert_eq!(sync_next(&mut queue), None);
+        assert!(queue.enqueue(b));
+        assert_eq!(sync_next(&mut queue), Some(b), "not synced lately");
+        queue.round.over = Some(far);
+        assert_eq!(queue.next_round(Instant::now()), Some(far));
+        assert_eq!(queue.next_round(far), None);
+        assert_eq!(sync_next(&mut queue), Some(a));
+
+        queue.round.over = Some(far);
+        client(&log, batch(0, 0, 1, GATHERED_BYTES_MAX as usize)).unwrap();
+        assert!(queue.enqueue(a));
+        assert_eq!(sync_next(&mut queue), Some(a), "much to write");
+    }
 
     #[test]
     fn a_round_of_one_log_hardly_waits_and_a_round_of_many_no_longer_than_the_bound() {
