@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures Tarn beside a real Kafka and beside MirrorMaker 2 and builds docs/performance.md from the figures.
 #   bin/bench.sh SCENARIO|ROW…|all [--against kafka,mm2|none] [--rounds N] [--json FILE] [--force] [--again] [--profile] [--scale F]
-#   bin/bench.sh list              what there is;  bin/bench.sh page: only builds the page;  bin/bench.sh --help: every option
+#   bin/bench.sh list              what there is;  bin/bench.sh page: only builds the page;  bin/bench.sh settings: tries the rivals' settings;
+#   bin/bench.sh --help            every option
 # Run it on a machine that does nothing else. Needs Rust, a C compiler, a JDK of version 17 or newer and Maven; as root it can raise the limit of
 # open files that rows with thousands of partitions want. What is measured and how: docs/performance.md.
 set -euo pipefail

@@ -14,7 +14,7 @@ use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 use crate::store::{Record, Round, Store};
 
 /// How long the machine is watched before each round.
-const WATCH: Duration = Duration::from_secs(2);
+const WATCH: Duration = Duration::from_millis(1_500);
 /// How often a busy machine is watched again before the run is refused. What a round leaves behind (a JVM that ends) settles meanwhile.
 const WATCHES_MAX: u32 = 5;
 /// Most rounds that one scenario can be asked for.

@@ -11,7 +11,7 @@ use super::wire::{self, Topic, partitions_of};
 use crate::machine;
 use crate::scenario::Ctx;
 
-const ARRIVE_LIMIT: Duration = Duration::from_secs(30);
+const ARRIVE_LIMIT: Duration = Duration::from_secs(60);
 /// After this time no further partitions are made for a row that wants thousands.
 const CREATE_LIMIT: Duration = Duration::from_secs(90);
 const TOPICS_AT_ONCE: usize = 10;

@@ -12,11 +12,11 @@ use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
 /// Produced as fast as answers come, in each mode.
 const BYTES: u64 = 2_000_000_000;
 /// The same where a Kafka syncs each batch.
-const SYNCED_BYTES: u64 = 500_000_000;
+const SYNCED_BYTES: u64 = 200_000_000;
 const BYTES_LEAST: u64 = 20_000_000;
 /// The load at a fixed rate, in each mode.
-const PACED_S: u64 = 10;
-const PACED_WARM_S: u64 = 3;
+const PACED_S: u64 = 8;
+const PACED_WARM_S: u64 = 2;
 const LOGGED_BYTES_PER_S: u64 = 22_000_000;
 /// Makes a Kafka sync after every append to a topic.
 const KAFKA_SYNCED: &[(&str, &str)] = &[("flush.messages", "1")];
@@ -50,8 +50,8 @@ impl Scenario for BrokerDurability {
     }
 
     fn about(&self) -> &'static str {
-        "acks=all. Throughput: the load of P4 (2 GB; 0.5 GB where Kafka syncs), after 1.5 GB of warm-up for Kafka and \
-         0.3 GB for Tarn (in each mode). Latency: the load of P6 (50 keyed producers, 20 MB/s, 10 s after 3 s of the same load), from the time a request was due. The cells with the goal set Tarn's default, log.ack.durability=disk (an fsync before the \
+        "acks=all. Throughput: the load of P4 (2 GB; 0.2 GB where Kafka syncs), after 1.5 GB of warm-up for Kafka and \
+         0.3 GB for Tarn (in each mode). Latency: the load of P6 (50 keyed producers, 20 MB/s, 8 s after 2 s of the same load), from the time a request was due. The cells with the goal set Tarn's default, log.ack.durability=disk (an fsync before the \
          acknowledgement, one for all that wait), against Kafka's default, which acknowledges from the page cache. Beside them both in the page \
          cache (Tarn: log.ack.durability=page-cache; Kafka's figure is the same) and both synced (Kafka: flush.messages=1 on the topic)."
     }

@@ -18,7 +18,7 @@ use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
 /// The warm-up that both sides get.
 const WARM_BYTES: u64 = 1_500_000_000;
 const COPY_BYTES: u64 = 2_000_000_000;
-const ONE_BYTES: u64 = 1_000_000_000;
+const ONE_BYTES: u64 = 500_000_000;
 const GIB_BYTES: u64 = 1 << 30;
 /// Least of each in a smoke run.
 const LEAST_BYTES: u64 = 20_000_000;
@@ -51,7 +51,7 @@ impl Scenario for MirrorCopy {
     fn about(&self) -> &'static str {
         "One real Kafka holds topics of random 1,000-byte records in batches of 256 records, not compressed. Each round starts the side's \
          processes anew and copies, one after the other: 1.5 GB in 8 partitions (the warm-up; reported as cold, from the start of the \
-         processes), 2 GB in 8 partitions (X1, X3), 1 GB in one partition (X1), 1 GiB in 8 partitions (X4). X1 and X3 count from the moment \
+         processes), 2 GB in 8 partitions (X1, X3), 0.5 GB in one partition (X1), 1 GiB in 8 partitions (X4). X1 and X3 count from the moment \
          at which a tenth of the topic is there. X4 counts from the command: `kafka-mirrors.sh --add`, and a new list of topics put to the \
          connector of a MirrorMaker 2 that is running and warm. GB are bytes of record values. Processor time and memory are those of all \
          processes of the side; what their logs can take of the page cache is named apart. The round ends with a comparison of all batches, \

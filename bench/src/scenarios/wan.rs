@@ -25,7 +25,7 @@ const RECORD_BYTES: u64 = 1_000;
 /// From the first byte at the destination to the window: congestion control and answer sizes find the line.
 const RAMP_S: u64 = 6;
 /// Length of the window in a full run.
-const WINDOW_S: u64 = 12;
+const WINDOW_S: u64 = 10;
 const FIRST_BYTE_LIMIT: Duration = Duration::from_secs(60);
 const FILL_LIMIT: Duration = Duration::from_secs(600);
 const COMPARE_BYTES: usize = 1 << 20;
@@ -86,7 +86,7 @@ impl Scenario for LongLine {
          of one bandwidth-delay product, 0.1 % of the packets lost at random, both directions, seeded); Tarn runs outside with its defaults. \
          The source is set up as a host that serves distant readers: BBR, send buffers up to 32 MiB (net.ipv4.tcp_wmem) and \
          socket.send.buffer.bytes=-1; with the broker's default of 100 KiB one connection carries about 2 MB/s whatever the reader does. \
-         Measured are the bytes of the .log files at the destination over 12 s, from 6 s after the first byte on; 50 MB/s counts headers, so \
+         Measured are the bytes of the .log files at the destination over 10 s, from 6 s after the first byte on; 50 MB/s counts headers, so \
          that 96.5 % is the most that record bytes can reach. The line with cubic at the source is a bound, not a goal. The copy is compared \
          byte by byte with the source afterwards."
     }

@@ -11,8 +11,8 @@ mod read;
 mod recover;
 mod salvage;
 
-pub use flush::flush_all;
 pub(crate) use flush::TOGETHER_MIN;
+pub use flush::flush_all;
 
 pub(crate) use append::{Incoming, Span};
 pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};

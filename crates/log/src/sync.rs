@@ -1,12 +1,12 @@
 //! Group commit: one fdatasync serves every waiter of a log. Owns its threads and nothing else; knows no async runtime,
 //! completion is a callback.
 //!
-//! Logs are synced in rounds. A log that was not in the present round is synced at once; one that was waits for the next. The more logs
-//! are busy, the longer a round lasts: a sync costs about as much for one append as for ten, and syncs that follow each other as fast as
-//! the disk answers take the processor away from the appends.
+//! Logs are synced in rounds. A log that was not in the present round, or has much to write, is synced at once; any other waits for the
+//! next round. The more logs are busy, the longer a round lasts: a sync costs about as much for one append as for ten, and syncs that
+//! follow each other as fast as the disk answers take the processor away from the appends.
 //!
-//! Appends that nobody waits for are synced by size and age. When many logs are dirty, all of them are swept by one sync of their file
-//! system, beside the syncs that somebody waits for.
+//! Appends that nobody waits for are synced by size and age, beside the syncs that somebody waits for. When many logs are dirty, one sync of
+//! their file system serves them all.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -19,17 +19,21 @@ use crate::error::LogError;
 use crate::partition_log::{PartitionLog, TOGETHER_MIN, flush_all};
 
 const THREADS_MAX: usize = 64;
+/// Of so many threads one is kept for logs that are waited for: hundreds of mirrored logs that come of age together would otherwise stand
+/// in front of every acknowledgement.
+const THREADS_FOR_ONE_KEPT: usize = 4;
 
 /// Length of a round for each log in it.
-const ROUND_PER_LOG: Duration = Duration::from_micros(250);
+const ROUND_PER_LOG: Duration = Duration::from_micros(200);
 /// Length of a round at most, and so what a busy log waits at most before its sync begins.
-const ROUND_MAX: Duration = Duration::from_millis(2);
+const ROUND_MAX: Duration = Duration::from_micros(1_500);
+/// A log with so many unsynced bytes does not wait for the next round: writing them is what the sync costs then.
+const GATHERED_BYTES_MAX: u64 = 64 << 10;
 
-/// A sweep rests at least so many times as long as it took, before the next one begins.
-const SWEEP_REST: u32 = 1;
-
-/// From so many logs on that somebody waits for, they are synced together too.
+/// From so many logs on that somebody waits for, they are synced together.
 const READY_TOGETHER_MIN: usize = 256;
+/// After a sync of many logs that nobody waited for, the next one waits so many times as long as it took.
+const SWEEP_REST: u32 = 1;
 
 /// Called once, on a syncer thread, with the recovery point reached or the error that took the directory offline.
 /// Must not block.
@@ -40,7 +44,7 @@ pub type SyncDone = Box<dyn FnOnce(Result<i64, LogError>) + Send + 'static>;
 pub struct SyncPolicy {
     /// Sync a log once this many bytes are unsynced.
     pub dirty_bytes_max: u64,
-    /// Sync a log this long after its first unsynced append, or as soon as the disk is done with an earlier sync of many.
+    /// Sync a log this long after its first unsynced append, or when the disk is done with an earlier sync of many.
     pub dirty_age_max: Duration,
 }
 
@@ -73,6 +77,12 @@ struct Queue {
     logs: HashMap<usize, Entry>,
     /// Logs to sync now.
     ready: VecDeque<usize>,
+    /// Logs to sync when there is time: nobody waits for them. One that got a waiter since is in another queue too.
+    background: VecDeque<usize>,
+    background_running: usize,
+    background_max: usize,
+    /// The log taken last came out of the background.
+    background_was_last: bool,
     /// Logs to sync in the next round.
     gathering: VecDeque<usize>,
     round: Round,
@@ -80,10 +90,8 @@ struct Queue {
     timed: bool,
     /// Dirty logs in order of their deadline.
     aging: VecDeque<(Instant, usize)>,
-    /// Logs to be swept now, and whether a thread does so.
-    sweep: Vec<usize>,
+    /// A thread syncs many logs; when it was done, the next time for those that nobody waits for.
     sweeping: bool,
-    /// The next sweep begins no sooner.
     swept: Option<Instant>,
     stopping: bool,
 }
@@ -99,22 +107,28 @@ struct Round {
     began: Option<Instant>,
 }
 
-/// What a syncer thread has to do.
+/// What a syncer thread does next.
 enum Work {
-    /// One log that somebody waits for, or that has many dirty bytes.
     One(usize, Arc<PartitionLog>),
-    /// Many logs.
+    /// Many logs, by one sync of their file system.
     Sweep(Vec<(usize, Arc<PartitionLog>)>),
 }
 
 struct Entry {
     log: Arc<PartitionLog>,
     waiters: Vec<(i64, SyncDone)>,
-    queued: bool,
-    running: bool,
+    queued: Option<For>,
+    running: Option<For>,
     /// Asked for again while it ran.
     wanted: bool,
     aging: bool,
+}
+
+/// Whom a sync is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    Waiters,
+    Nobody,
 }
 
 impl std::fmt::Debug for Entry {
@@ -129,13 +143,17 @@ impl std::fmt::Debug for Entry {
 impl Syncer {
     /// Starts `threads` (1..=64) threads.
     pub fn start(threads: usize, policy: SyncPolicy) -> Arc<Syncer> {
+        let threads = threads.clamp(1, THREADS_MAX);
         let shared = Arc::new(Shared {
             policy,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue {
+                background_max: threads - threads / THREADS_FOR_ONE_KEPT,
+                ..Queue::default()
+            }),
             changed: Condvar::new(),
         });
         let mut handles = Vec::new();
-        for n in 0..threads.clamp(1, THREADS_MAX) {
+        for n in 0..threads {
             let shared = Arc::clone(&shared);
             let spawned = std::thread::Builder::new()
                 .name(format!("log-sync-{n}"))
@@ -251,8 +269,8 @@ impl Queue {
         self.logs.entry(key).or_insert_with(|| Entry {
             log: Arc::clone(log),
             waiters: Vec::new(),
-            queued: false,
-            running: false,
+            queued: None,
+            running: None,
             wanted: false,
             aging: false,
         });
@@ -263,14 +281,26 @@ impl Queue {
         let Some(e) = self.logs.get_mut(&key) else {
             return false;
         };
-        if e.running || e.queued {
-            e.wanted |= e.running;
+        if e.running.is_some() {
+            e.wanted = true;
             return false;
         }
-        e.queued = true;
+        if e.waiters.is_empty() {
+            let new = e.queued.is_none();
+            if new {
+                e.queued = Some(For::Nobody);
+                self.background.push_back(key);
+            }
+            return new;
+        }
+        if e.queued.replace(For::Waiters) == Some(For::Waiters) {
+            return false;
+        }
         let now = Instant::now();
         let over = self.round.is_over(now);
-        if e.log.sync_round() == self.round.number && !over {
+        let waits =
+            e.log.sync_round() == self.round.number && e.log.unflushed_bytes() < GATHERED_BYTES_MAX;
+        if waits && !over {
             self.gathering.push_back(key);
             return !self.timed;
         }
@@ -298,88 +328,102 @@ impl Queue {
         }
         None
     }
-    /// Has logs synced whose deadline passed, together when many are dirty; gives the next deadline.
-    fn ripen(&mut self, now: Instant) -> Option<Instant> {
-        while let Some(&(deadline, key)) = self.aging.front() {
-            if deadline > now && !self.stopping {
-                return Some(deadline);
-            }
-            if self.aging.len() >= TOGETHER_MIN {
-                if self.sweeping || !self.sweep.is_empty() {
-                    return None;
-                }
-                if let Some(at) = self.swept.filter(|&at| at > now && !self.stopping) {
-                    return Some(at);
-                }
-                self.gather_sweep();
-                continue;
-            }
-            self.aging.pop_front();
-            if self.matured(key) {
-                self.enqueue(key);
-            }
-            self.forget_if_idle(key);
+    /// Takes the next log to sync; those that are waited for go first.
+    fn take(&mut self) -> Option<(usize, Arc<PartitionLog>)> {
+        let free = self.background_may_run();
+        // Its turn comes also under a steady load of the others, or it would never be on disk.
+        let owed = self.background_running == 0 && !self.background_was_last;
+        let mut taken = None;
+        if free && (owed || self.ready.is_empty()) {
+            taken = pop(&mut self.background, &mut self.logs, For::Nobody);
         }
-        None
+        self.background_was_last = taken.is_some();
+        self.background_running += usize::from(taken.is_some());
+        taken.or_else(|| pop(&mut self.ready, &mut self.logs, For::Waiters))
     }
-    /// Takes all dirty logs, also those whose time has not come: it costs nothing more.
-    fn gather_sweep(&mut self) {
-        for (_, key) in std::mem::take(&mut self.aging) {
-            if self.matured(key)
-                && let Some(e) = self.logs.get_mut(&key)
-            {
-                if e.queued || e.running {
-                    e.wanted |= e.running;
-                } else {
-                    e.running = true;
-                    self.sweep.push(key);
-                }
-            }
-            self.forget_if_idle(key);
-        }
-    }
-    /// Ends the wait of a log for its age; whether there is anything to sync.
-    fn matured(&mut self, key: usize) -> bool {
-        let Some(e) = self.logs.get_mut(&key) else {
-            return false;
-        };
-        e.aging = false;
-        e.log.set_aging(false);
-        e.log.unflushed_bytes() > 0
-    }
-    /// Begins the sweep that was gathered, with all logs somebody waits for when those are many.
-    fn take_sweep(&mut self) -> Option<Work> {
+    /// Takes all logs of a queue when they are many.
+    fn take_many(&mut self) -> Option<Work> {
         if self.sweeping {
             return None;
         }
-        if self.ready.len() >= READY_TOGETHER_MIN {
-            for key in self.ready.drain(..) {
-                if let Some(e) = self.logs.get_mut(&key) {
-                    e.queued = false;
-                    e.running = true;
-                    self.sweep.push(key);
+        let (queue, whom) = if self.ready.len() >= READY_TOGETHER_MIN {
+            (&mut self.ready, For::Waiters)
+        } else if self.background.len() >= TOGETHER_MIN {
+            (&mut self.background, For::Nobody)
+        } else {
+            return None;
+        };
+        let all: Vec<_> = std::iter::from_fn(|| pop(queue, &mut self.logs, whom)).collect();
+        if whom == For::Nobody {
+            self.background_running += all.len();
+        }
+        self.sweeping = !all.is_empty();
+        self.sweeping.then_some(Work::Sweep(all))
+    }
+    fn background_may_run(&self) -> bool {
+        self.stopping || self.background_running < self.background_max
+    }
+    /// Has logs synced whose deadline passed; gives the next deadline. When many are dirty, those whose time has not come go with them: it
+    /// costs nothing more.
+    fn ripen(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(&(deadline, _)) = self.aging.front() {
+            let mut due = 1;
+            if !self.stopping {
+                if deadline > now {
+                    return Some(deadline);
+                }
+                if self.aging.len() >= TOGETHER_MIN {
+                    if self.sweeping {
+                        return None;
+                    }
+                    if let Some(at) = self.swept.filter(|&at| at > now) {
+                        return Some(at);
+                    }
+                    due = self.aging.len();
                 }
             }
+            for _ in 0..due {
+                self.ripen_first();
+            }
         }
-        if self.sweep.is_empty() {
-            return None;
+        None
+    }
+    fn ripen_first(&mut self) {
+        let Some((_, key)) = self.aging.pop_front() else {
+            return;
+        };
+        if let Some(e) = self.logs.get_mut(&key) {
+            e.aging = false;
+            e.log.set_aging(false);
+            if e.log.unflushed_bytes() > 0 {
+                self.enqueue(key);
+            }
         }
-        self.sweeping = true;
-        let keys = std::mem::take(&mut self.sweep);
-        let logs = keys
-            .into_iter()
-            .filter_map(|key| Some((key, Arc::clone(&self.logs.get(&key)?.log))));
-        Some(Work::Sweep(logs.collect()))
+        self.forget_if_idle(key);
     }
     fn forget_if_idle(&mut self, key: usize) {
-        if self
-            .logs
-            .get(&key)
-            .is_some_and(|e| !e.queued && !e.running && !e.aging && e.waiters.is_empty())
-        {
+        if self.logs.get(&key).is_some_and(|e| {
+            e.queued.is_none() && e.running.is_none() && !e.aging && e.waiters.is_empty()
+        }) {
             self.logs.remove(&key);
         }
     }
+}
+
+/// Takes the first log out of `queue` that is still to be synced for `whom`.
+fn pop(
+    queue: &mut VecDeque<usize>,
+    logs: &mut HashMap<usize, Entry>,
+    whom: For,
+) -> Option<(usize, Arc<PartitionLog>)> {
+    while let Some(key) = queue.pop_front() {
+        if let Some(e) = logs.get_mut(&key).filter(|e| e.queued == Some(whom)) {
+            e.queued = None;
+            e.running = Some(whom);
+            return Some((key, Arc::clone(&e.log)));
+        }
+    }
+    None
 }
 
 impl Shared {
@@ -415,24 +459,17 @@ impl Shared {
             let now = Instant::now();
             let aged = queue.ripen(now);
             let round = queue.next_round(now);
-            if let Some(sweep) = queue.take_sweep() {
-                self.changed.notify_one();
-                return Some(sweep);
-            }
-            if let Some(key) = queue.ready.pop_front() {
-                let Some(e) = queue.logs.get_mut(&key) else {
-                    continue;
-                };
-                e.queued = false;
-                e.running = true;
-                let log = Arc::clone(&e.log);
+            let many = queue.take_many();
+            let one = || queue.take().map(|(key, log)| Work::One(key, log));
+            if let Some(taken) = many.or_else(one) {
                 // Whoever leaves with work has another one look after the rest.
-                if !queue.ready.is_empty() || (round.is_some() && !queue.timed) {
+                let background = !queue.background.is_empty() && queue.background_may_run();
+                if background || !queue.ready.is_empty() || (round.is_some() && !queue.timed) {
                     self.changed.notify_one();
                 }
-                return Some(Work::One(key, log));
+                return Some(taken);
             }
-            if queue.stopping && !queue.logs.values().any(|e| e.running) {
+            if queue.stopping && !queue.logs.values().any(|e| e.running.is_some()) {
                 self.changed.notify_all();
                 return None;
             }
@@ -451,9 +488,9 @@ impl Shared {
     fn finish(&self, key: usize, outcome: &Result<i64, LogError>) -> Vec<SyncDone> {
         let mut queue = self.queue.lock();
         let mut served = Vec::new();
-        let mut again = false;
+        let (mut again, mut background) = (false, false);
         if let Some(e) = queue.logs.get_mut(&key) {
-            e.running = false;
+            background = e.running.take() == Some(For::Nobody);
             let end = e.log.log_end_offset();
             for (offset, done) in std::mem::take(&mut e.waiters) {
                 // An offset above the log end was truncated away: there is nothing left to wait for.
@@ -464,6 +501,7 @@ impl Shared {
             }
             again = std::mem::take(&mut e.wanted) || !e.waiters.is_empty();
         }
+        queue.background_running -= usize::from(background);
         if again {
             queue.enqueue(key);
         }
@@ -478,6 +516,80 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LogConfig;
+    use crate::tests::{Home, batch, client};
+
+    /// Takes the next log as a thread would, and is done with it.
+    fn sync_next(queue: &mut Queue) -> Option<usize> {
+        let (key, _) = queue.take()?;
+        let e = queue.logs.get_mut(&key).unwrap();
+        e.waiters.clear();
+        queue.background_running -= usize::from(e.running.take() == Some(For::Nobody));
+        Some(key)
+    }
+    fn wait_for(queue: &mut Queue, key: usize) -> bool {
+        let e = queue.logs.get_mut(&key).unwrap();
+        e.waiters.push((1, Box::new(|_| ())));
+        queue.enqueue(key)
+    }
+
+    #[test]
+    fn only_a_log_of_the_present_round_with_little_to_write_waits_for_the_next() {
+        let (one, other) = (Home::new(), Home::new());
+        let log = one.open(&LogConfig::default());
+        let mut queue = Queue::default();
+        let (a, b) = (
+            queue.entry(&log),
+            queue.entry(&other.open(&LogConfig::default())),
+        );
+        assert!(wait_for(&mut queue, a));
+        assert_eq!(sync_next(&mut queue), Some(a));
+        let far = Instant::now() + Duration::from_secs(3600);
+        queue.round.over = Some(far);
+        assert!(wait_for(&mut queue, a));
+        assert_eq!(sync_next(&mut queue), None);
+        assert!(wait_for(&mut queue, b));
+        assert_eq!(sync_next(&mut queue), Some(b), "not synced lately");
+        queue.round.over = Some(far);
+        assert_eq!(queue.next_round(Instant::now()), Some(far));
+        assert_eq!(queue.next_round(far), None);
+        assert_eq!(sync_next(&mut queue), Some(a));
+
+        queue.round.over = Some(far);
+        client(&log, batch(0, 0, 1, GATHERED_BYTES_MAX as usize)).unwrap();
+        assert!(wait_for(&mut queue, a));
+        assert_eq!(sync_next(&mut queue), Some(a), "much to write");
+    }
+
+    #[test]
+    fn logs_that_are_waited_for_overtake_the_others_which_get_their_turn_all_the_same() {
+        let homes = [Home::new(), Home::new(), Home::new(), Home::new()];
+        let mut queue = Queue {
+            background_max: 1,
+            ..Queue::default()
+        };
+        let [a, b, c, d] = homes
+            .each_ref()
+            .map(|home| queue.entry(&home.open(&LogConfig::default())));
+        for key in [a, b, c] {
+            assert!(queue.enqueue(key));
+        }
+        assert_eq!(queue.take().map(|(key, _)| key), Some(a));
+        assert!(queue.take().is_none(), "no more of them at once");
+        assert!(wait_for(&mut queue, d));
+        assert!(wait_for(&mut queue, c), "somebody waits for it now");
+        assert_eq!(sync_next(&mut queue), Some(d));
+        assert_eq!(sync_next(&mut queue), Some(c));
+        assert_eq!(sync_next(&mut queue), None);
+        queue.logs.get_mut(&a).unwrap().running = None;
+        queue.background_running = 0;
+        assert!(wait_for(&mut queue, d));
+        let over = queue.round.over.unwrap();
+        assert_eq!(queue.next_round(over), None);
+        assert_eq!(sync_next(&mut queue), Some(b), "its turn");
+        assert_eq!(sync_next(&mut queue), Some(d));
+        assert_eq!(sync_next(&mut queue), None, "c was synced already");
+    }
 
     #[test]
     fn a_round_of_one_log_hardly_waits_and_a_round_of_many_no_longer_than_the_bound() {

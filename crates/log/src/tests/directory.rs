@@ -368,7 +368,10 @@ fn what_is_flushed_together_fails_together_and_stays_dirty() {
     let home = Home::new();
     let (dir, logs) = many(&home, 100);
     logs[0].delete().unwrap();
-    dir.state().faults.sync_fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    dir.state()
+        .faults
+        .sync_fails
+        .store(true, std::sync::atomic::Ordering::SeqCst);
     let outcomes = flush_all(&logs);
     assert!(outcomes[0].is_ok(), "nothing is left of a deleted log");
     for (log, outcome) in logs.iter().zip(&outcomes).skip(1) {
