@@ -16,6 +16,9 @@ use crate::error::LogError;
 use crate::partition_log::PartitionLog;
 
 const THREADS_MAX: usize = 64;
+/// Of so many threads one is kept for logs that are waited for: hundreds of mirrored logs that come of age together would otherwise stand
+/// in front of every acknowledgement.
+const THREADS_FOR_ONE_KEPT: usize = 4;
 
 /// Length of a round for each log in it.
 const ROUND_PER_LOG: Duration = Duration::from_micros(200);
@@ -72,6 +75,12 @@ struct Queue {
     logs: HashMap<usize, Entry>,
     /// Logs to sync now.
     ready: VecDeque<usize>,
+    /// Logs to sync when there is time: nobody waits for them. One that got a waiter since is in another queue too.
+    background: VecDeque<usize>,
+    background_running: usize,
+    background_max: usize,
+    /// The log taken last came out of the background.
+    background_was_last: bool,
     /// Logs to sync in the next round.
     gathering: VecDeque<usize>,
     round: Round,
@@ -96,11 +105,18 @@ struct Round {
 struct Entry {
     log: Arc<PartitionLog>,
     waiters: Vec<(i64, SyncDone)>,
-    queued: bool,
-    running: bool,
+    queued: Option<For>,
+    running: Option<For>,
     /// Asked for again while it ran.
     wanted: bool,
     aging: bool,
+}
+
+/// Whom a sync is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    Waiters,
+    Nobody,
 }
 
 impl std::fmt::Debug for Entry {
@@ -115,13 +131,17 @@ impl std::fmt::Debug for Entry {
 impl Syncer {
     /// Starts `threads` (1..=64) threads.
     pub fn start(threads: usize, policy: SyncPolicy) -> Arc<Syncer> {
+        let threads = threads.clamp(1, THREADS_MAX);
         let shared = Arc::new(Shared {
             policy,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue {
+                background_max: threads - threads / THREADS_FOR_ONE_KEPT,
+                ..Queue::default()
+            }),
             changed: Condvar::new(),
         });
         let mut handles = Vec::new();
-        for n in 0..threads.clamp(1, THREADS_MAX) {
+        for n in 0..threads {
             let shared = Arc::clone(&shared);
             let spawned = std::thread::Builder::new()
                 .name(format!("log-sync-{n}"))
@@ -247,8 +267,8 @@ impl Queue {
         self.logs.entry(key).or_insert_with(|| Entry {
             log: Arc::clone(log),
             waiters: Vec::new(),
-            queued: false,
-            running: false,
+            queued: None,
+            running: None,
             wanted: false,
             aging: false,
         });
@@ -259,11 +279,21 @@ impl Queue {
         let Some(e) = self.logs.get_mut(&key) else {
             return false;
         };
-        if e.running || e.queued {
-            e.wanted |= e.running;
+        if e.running.is_some() {
+            e.wanted = true;
             return false;
         }
-        e.queued = true;
+        if e.waiters.is_empty() {
+            let new = e.queued.is_none();
+            if new {
+                e.queued = Some(For::Nobody);
+                self.background.push_back(key);
+            }
+            return new;
+        }
+        if e.queued.replace(For::Waiters) == Some(For::Waiters) {
+            return false;
+        }
         let now = Instant::now();
         let over = self.round.is_over(now);
         let waits =
@@ -296,6 +326,22 @@ impl Queue {
         }
         None
     }
+    /// Takes the next log to sync; those that are waited for go first.
+    fn take(&mut self) -> Option<(usize, Arc<PartitionLog>)> {
+        let free = self.background_may_run();
+        // Its turn comes also under a steady load of the others, or it would never be on disk.
+        let owed = self.background_running == 0 && !self.background_was_last;
+        let mut taken = None;
+        if free && (owed || self.ready.is_empty()) {
+            taken = pop(&mut self.background, &mut self.logs, For::Nobody);
+        }
+        self.background_was_last = taken.is_some();
+        self.background_running += usize::from(taken.is_some());
+        taken.or_else(|| pop(&mut self.ready, &mut self.logs, For::Waiters))
+    }
+    fn background_may_run(&self) -> bool {
+        self.stopping || self.background_running < self.background_max
+    }
     /// Moves logs whose deadline passed into the ready queue; gives the next deadline.
     fn ripen(&mut self, now: Instant) -> Option<Instant> {
         while let Some(&(deadline, key)) = self.aging.front() {
@@ -315,14 +361,28 @@ impl Queue {
         None
     }
     fn forget_if_idle(&mut self, key: usize) {
-        if self
-            .logs
-            .get(&key)
-            .is_some_and(|e| !e.queued && !e.running && !e.aging && e.waiters.is_empty())
-        {
+        if self.logs.get(&key).is_some_and(|e| {
+            e.queued.is_none() && e.running.is_none() && !e.aging && e.waiters.is_empty()
+        }) {
             self.logs.remove(&key);
         }
     }
+}
+
+/// Takes the first log out of `queue` that is still to be synced for `whom`.
+fn pop(
+    queue: &mut VecDeque<usize>,
+    logs: &mut HashMap<usize, Entry>,
+    whom: For,
+) -> Option<(usize, Arc<PartitionLog>)> {
+    while let Some(key) = queue.pop_front() {
+        if let Some(e) = logs.get_mut(&key).filter(|e| e.queued == Some(whom)) {
+            e.queued = None;
+            e.running = Some(whom);
+            return Some((key, Arc::clone(&e.log)));
+        }
+    }
+    None
 }
 
 impl Shared {
@@ -342,20 +402,15 @@ impl Shared {
             let now = Instant::now();
             let aged = queue.ripen(now);
             let round = queue.next_round(now);
-            if let Some(key) = queue.ready.pop_front() {
-                let Some(e) = queue.logs.get_mut(&key) else {
-                    continue;
-                };
-                e.queued = false;
-                e.running = true;
-                let log = Arc::clone(&e.log);
+            if let Some(taken) = queue.take() {
                 // Whoever leaves with work has another one look after the rest.
-                if !queue.ready.is_empty() || (round.is_some() && !queue.timed) {
+                let background = !queue.background.is_empty() && queue.background_may_run();
+                if background || !queue.ready.is_empty() || (round.is_some() && !queue.timed) {
                     self.changed.notify_one();
                 }
-                return Some((key, log));
+                return Some(taken);
             }
-            if queue.stopping && !queue.logs.values().any(|e| e.running) {
+            if queue.stopping && !queue.logs.values().any(|e| e.running.is_some()) {
                 self.changed.notify_all();
                 return None;
             }
@@ -374,9 +429,9 @@ impl Shared {
     fn finish(&self, key: usize, outcome: &Result<i64, LogError>) -> Vec<SyncDone> {
         let mut queue = self.queue.lock();
         let mut served = Vec::new();
-        let mut again = false;
+        let (mut again, mut background) = (false, false);
         if let Some(e) = queue.logs.get_mut(&key) {
-            e.running = false;
+            background = e.running.take() == Some(For::Nobody);
             let end = e.log.log_end_offset();
             for (offset, done) in std::mem::take(&mut e.waiters) {
                 // An offset above the log end was truncated away: there is nothing left to wait for.
@@ -387,6 +442,7 @@ impl Shared {
             }
             again = std::mem::take(&mut e.wanted) || !e.waiters.is_empty();
         }
+        queue.background_running -= usize::from(background);
         if again {
             queue.enqueue(key);
         }
@@ -404,11 +460,18 @@ mod tests {
     use crate::config::LogConfig;
     use crate::tests::{Home, batch, client};
 
-    /// Takes the next ready log as a thread would, and is done with it.
+    /// Takes the next log as a thread would, and is done with it.
     fn sync_next(queue: &mut Queue) -> Option<usize> {
-        let key = queue.ready.pop_front()?;
-        queue.logs.get_mut(&key).unwrap().queued = false;
+        let (key, _) = queue.take()?;
+        let e = queue.logs.get_mut(&key).unwrap();
+        e.waiters.clear();
+        queue.background_running -= usize::from(e.running.take() == Some(For::Nobody));
         Some(key)
+    }
+    fn wait_for(queue: &mut Queue, key: usize) -> bool {
+        let e = queue.logs.get_mut(&key).unwrap();
+        e.waiters.push((1, Box::new(|_| ())));
+        queue.enqueue(key)
     }
 
     #[test]
@@ -420,13 +483,13 @@ mod tests {
             queue.entry(&log),
             queue.entry(&other.open(&LogConfig::default())),
         );
-        assert!(queue.enqueue(a));
+        assert!(wait_for(&mut queue, a));
         assert_eq!(sync_next(&mut queue), Some(a));
         let far = Instant::now() + Duration::from_secs(3600);
         queue.round.over = Some(far);
-        assert!(queue.enqueue(a));
+        assert!(wait_for(&mut queue, a));
         assert_eq!(sync_next(&mut queue), None);
-        assert!(queue.enqueue(b));
+        assert!(wait_for(&mut queue, b));
         assert_eq!(sync_next(&mut queue), Some(b), "not synced lately");
         queue.round.over = Some(far);
         assert_eq!(queue.next_round(Instant::now()), Some(far));
@@ -435,8 +498,38 @@ mod tests {
 
         queue.round.over = Some(far);
         client(&log, batch(0, 0, 1, GATHERED_BYTES_MAX as usize)).unwrap();
-        assert!(queue.enqueue(a));
+        assert!(wait_for(&mut queue, a));
         assert_eq!(sync_next(&mut queue), Some(a), "much to write");
+    }
+
+    #[test]
+    fn logs_that_are_waited_for_overtake_the_others_which_get_their_turn_all_the_same() {
+        let homes = [Home::new(), Home::new(), Home::new(), Home::new()];
+        let mut queue = Queue {
+            background_max: 1,
+            ..Queue::default()
+        };
+        let [a, b, c, d] = homes
+            .each_ref()
+            .map(|home| queue.entry(&home.open(&LogConfig::default())));
+        for key in [a, b, c] {
+            assert!(queue.enqueue(key));
+        }
+        assert_eq!(queue.take().map(|(key, _)| key), Some(a));
+        assert!(queue.take().is_none(), "no more of them at once");
+        assert!(wait_for(&mut queue, d));
+        assert!(wait_for(&mut queue, c), "somebody waits for it now");
+        assert_eq!(sync_next(&mut queue), Some(d));
+        assert_eq!(sync_next(&mut queue), Some(c));
+        assert_eq!(sync_next(&mut queue), None);
+        queue.logs.get_mut(&a).unwrap().running = None;
+        queue.background_running = 0;
+        assert!(wait_for(&mut queue, d));
+        let over = queue.round.over.unwrap();
+        assert_eq!(queue.next_round(over), None);
+        assert_eq!(sync_next(&mut queue), Some(b), "its turn");
+        assert_eq!(sync_next(&mut queue), Some(d));
+        assert_eq!(sync_next(&mut queue), None, "c was synced already");
     }
 
     #[test]
