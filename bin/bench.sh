@@ -27,10 +27,24 @@ case " $* " in
     esac ;;
 esac
 export TARN_BIN=${TARN_BIN:-$target/release/tarn}
+
+# A fault in a mapped file reads ahead as much as the block device is set to. Where that is megabytes, each of Kafka's thousands of mapped, empty
+# indexes fills the memory with zeros, and rows with many partitions measure that. So the run has what Linux sets by itself, and the old value
+# comes back at the end; the page shows the value of each run.
+readahead=/sys/class/bdi/$(stat -c '%Hd:%Ld' "${TMPDIR:-/tmp}" 2>/dev/null)/read_ahead_kb
+readahead_before=$(cat "$readahead" 2>/dev/null || true)
+if [ "${readahead_before:-0}" -gt 128 ] && echo 128 2>/dev/null > "$readahead"; then
+  trap 'echo "$readahead_before" > "$readahead"' EXIT
+  trap 'exit 130' INT TERM
+elif [ "${readahead_before:-0}" -gt 128 ]; then
+  echo "bench: the disk reads $readahead_before KiB ahead, and this could not be set to 128: rows with thousands of partitions show that" >&2
+fi
+
 # Loopback has no congestion; where BBR is the default it paces loopback with timers all the same, 0.2 processor seconds for each GB sent, on both
 # sides alike. So everything runs in a network namespace of its own with reno. The long line (X8) makes namespaces of its own in it.
 if [ "$(id -u)" = 0 ] && command -v ip >/dev/null && unshare --net true 2>/dev/null; then
-  exec unshare --net -- bash -c 'ip link set lo up && echo reno > /proc/sys/net/ipv4/tcp_congestion_control && exec "$@"' bench "$target/release/tarn-bench" "$@"
+  unshare --net -- bash -c 'ip link set lo up && echo reno > /proc/sys/net/ipv4/tcp_congestion_control && exec "$@"' bench "$target/release/tarn-bench" "$@"
+else
+  echo "bench: no network namespace of its own (needs root, ip and unshare): loopback keeps the congestion control of this machine" >&2
+  "$target/release/tarn-bench" "$@"
 fi
-echo "bench: no network namespace of its own (needs root, ip and unshare): loopback keeps the congestion control of this machine" >&2
-exec "$target/release/tarn-bench" "$@"

@@ -1,6 +1,7 @@
 //! The machine and the versions that figures were taken with, and whether it can run a scenario at all.
 
 use std::fs;
+use std::os::linux::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -32,6 +33,8 @@ pub struct Machine {
     pub file_system: String,
     /// TCP congestion control by default.
     pub congestion_control: String,
+    /// KiB that the device of these data reads ahead; 0 = unknown. Faults in mapped files cost accordingly.
+    pub read_ahead_kib: u64,
     /// File descriptors that a process may open.
     pub descriptors: u64,
     /// First line of `java -version`; empty when there is none.
@@ -53,6 +56,7 @@ impl Machine {
             congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control")
                 .trim()
                 .to_owned(),
+            read_ahead_kib: read_ahead_kib(&std::env::temp_dir()),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             java: java_version().unwrap_or_default(),
             kafka: KAFKA_CURRENT.to_owned(),
@@ -92,6 +96,18 @@ fn file_system(mountinfo: &str, folder: &Path) -> String {
     });
     let closest = mounts.max_by_key(|(length, _)| *length);
     closest.map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned())
+}
+
+fn read_ahead_kib(folder: &Path) -> u64 {
+    let Ok(meta) = fs::metadata(folder) else {
+        return 0;
+    };
+    let (major, minor) = (
+        rustix::fs::major(meta.st_dev()),
+        rustix::fs::minor(meta.st_dev()),
+    );
+    let kib = read(&format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+    kib.trim().parse().unwrap_or(0)
 }
 
 /// The first line of what `java -version` says.

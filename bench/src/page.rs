@@ -212,13 +212,14 @@ impl Page {
             }
             writeln!(
                 text,
-                "* {}, {} processors, {:.0} GiB of memory, {}, {} for the data, {} as the default congestion control, {} open files a process\n\
+                "* {}, {} processors, {:.0} GiB of memory, {}, {} for the data, {} KiB read ahead, {} as the default congestion control, {} open files a process\n\
                  * {}; Kafka and MirrorMaker {}\n",
                 machine.processor,
                 machine.cores,
                 machine.memory_bytes as f64 / (1u64 << 30) as f64,
                 machine.kernel,
                 machine.file_system,
+                machine.read_ahead_kib,
                 machine.congestion_control,
                 machine.descriptors,
                 machine.java,

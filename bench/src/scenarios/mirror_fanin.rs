@@ -95,9 +95,8 @@ impl Scenario for MirrorFanIn {
     }
 }
 
-/// Kafka makes an index entry for each 4 KiB. Its first one in a partition faults in a page of a sparse file, which takes the source
-/// milliseconds, and partitions that grow alike do that all at once, which stopped it for half a minute. So that is done here, and afterwards
-/// each partition is at another place on its way to the next entry.
+/// Kafka makes an index entry for each 4 KiB. Its first one in a partition faults in a page of a sparse file, and partitions that grow alike do
+/// that all at once. So that is done here, and afterwards each partition is at another place on its way to the next entry.
 fn history(source: &Source, topics: &[Topic]) -> Result<()> {
     let before = source.ends(topics)?.iter().sum::<i64>().unsigned_abs();
     let mut client = RawClient::connect(source.kafka().port())?;

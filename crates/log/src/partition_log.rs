@@ -89,6 +89,8 @@ pub(crate) struct Writer {
     truncations: u64,
     /// Segments with unsynced bytes.
     dirty: Vec<Arc<Segment>>,
+    /// The directory was made, with a metadata file in it, and neither is synced yet.
+    new_dir: bool,
     /// Files were made in the directory since it was last synced.
     new_files: bool,
     /// The epoch checkpoint on disk is not synced (or not written).

@@ -131,6 +131,16 @@ impl LogDirState {
             .and_then(|()| File::open(dir)?.sync_all())
             .map_err(|e| self.fatal("fsync", dir, &e))
     }
+    /// fsync of a small file, when it is there.
+    pub(crate) fn sync_file(&self, path: &Path) -> Result<(), LogError> {
+        let file = match File::open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other,
+        };
+        self.injected_sync_fault()
+            .and_then(|()| file?.sync_all())
+            .map_err(|e| self.fatal("fsync", path, &e))
+    }
     /// Whether [`Self::sync_file_system`] can be relied upon.
     pub(crate) fn can_sync_file_system(&self) -> bool {
         self.file_system.is_some()

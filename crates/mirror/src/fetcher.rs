@@ -1,7 +1,7 @@
 //! Data plane: fetching from source leaders and appending unchanged batches to local logs.
 //!
 //! [`FetchPlane`] holds one independent part per mirror, so that a dead source stalls nothing else: its connections, one conductor task, and
-//! one session task per (source broker, fetcher). It keeps no intent: whatever is lost with the process the control plane hands over again.
+//! one session task per (source broker, fetcher), on threads apart from those that serve clients. It keeps no intent: whatever is lost with the process the control plane hands over again.
 
 mod answers;
 mod conductor;
@@ -12,6 +12,7 @@ mod reading;
 mod session;
 mod slot;
 mod table;
+mod threads;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -30,6 +31,7 @@ use crate::seam::{
 use crate::source::SourceClient;
 use conductor::Conductor;
 use mirror::MirrorPlane;
+use threads::Threads;
 
 /// How long the end of a mirror's tasks is waited for; they have nothing to finish, so this is never reached.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -39,6 +41,7 @@ pub struct FetchPlane {
     replicas: Arc<ReplicaManager>,
     events: OnceLock<Arc<dyn FetchEvents>>,
     mirrors: Mutex<HashMap<Str, Arc<MirrorPlane>>>,
+    threads: Threads,
     cancel: CancellationToken,
 }
 
@@ -49,6 +52,7 @@ impl FetchPlane {
             replicas,
             events: OnceLock::new(),
             mirrors: Mutex::default(),
+            threads: Threads::default(),
             cancel: CancellationToken::new(),
         })
     }
@@ -73,6 +77,10 @@ impl FetchPlane {
 }
 
 impl DataPlane for FetchPlane {
+    fn threads(&self) -> tokio::runtime::Handle {
+        self.threads.handle()
+    }
+
     fn configure(&self, settings: SourceSettings) -> Arc<dyn Source> {
         let mut mirrors = self.mirrors.lock();
         if let Some(mirror) = mirrors.get(&settings.mirror) {
@@ -90,7 +98,9 @@ impl DataPlane for FetchPlane {
             events.clone(),
             self.cancel.child_token(),
         );
-        mirror.tasks.spawn(Conductor::new(mirror.clone()).run());
+        mirror
+            .tasks
+            .spawn_on(Conductor::new(mirror.clone()).run(), &self.threads.handle());
         let source = mirror.source();
         mirrors.insert(name, mirror);
         source

@@ -111,7 +111,8 @@ impl LifeCycle {
 
     /// Starts the keeper and the bumper.
     pub fn start(self: &Arc<Self>) {
-        self.tasks.spawn(self.clone().keep());
+        self.tasks
+            .spawn_on(self.clone().keep(), &self.tools.data.threads());
         self.tasks
             .spawn(self.tools.bumper.clone().run(self.cancel.clone()));
     }

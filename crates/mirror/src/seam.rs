@@ -356,6 +356,11 @@ pub struct FetchProgress {
 
 /// The data plane as the control plane sees it.
 pub trait DataPlane: Send + Sync + 'static {
+    /// Where the work on partitions runs, apart from who serves clients: thousands of them are resumed or retried together.
+    fn threads(&self) -> tokio::runtime::Handle {
+        tokio::runtime::Handle::current()
+    }
+
     /// Makes the source of a mirror known, or changes it. No I/O. Equal settings: no-op. Changed connection keys: all connections are
     /// made anew and **every partition already added goes on by itself** (O12). Changed fetch keys: in place.
     fn configure(&self, settings: SourceSettings) -> Arc<dyn Source>;

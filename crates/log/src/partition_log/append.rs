@@ -181,7 +181,7 @@ impl PartitionLog {
         self.active()
     }
 
-    /// Makes the directory and what stands in it before any record does.
+    /// Makes the directory and what stands in it before any record does. The first flush brings all of it to the disk.
     pub(crate) fn make_first_segment(
         &self,
         w: &mut Writer,
@@ -195,12 +195,10 @@ impl PartitionLog {
         if let Some(id) = &w.topic_id {
             let path = self.dir.join(checkpoint::PARTITION_METADATA);
             self.state
-                .replace_file(&path, &checkpoint::format_partition_metadata(id), made)?;
+                .replace_file(&path, &checkpoint::format_partition_metadata(id), false)?;
         }
         let segment = Segment::create(&self.dir, base_offset, &self.state, now_ms)?;
-        if let Some(parent) = self.dir.parent().filter(|_| made) {
-            self.state.sync_dir(parent)?;
-        }
+        w.new_dir |= made;
         w.new_files = true;
         w.mark_dirty(&segment);
         self.set_segments(vec![Arc::clone(&segment)]);

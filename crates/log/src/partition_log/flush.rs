@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::PartitionLog;
+use crate::checkpoint;
 use crate::error::LogError;
 use crate::segment::Segment;
 use crate::state::LogDirState;
@@ -14,17 +15,22 @@ use crate::state::LogDirState;
 /// by itself, which costs about a millisecond and holds up everybody who writes.
 pub(crate) const TOGETHER_MIN: usize = 64;
 
+/// With more unsynced bytes than this, logs are flushed one after the other: all of them at once would keep the disk busy for so long that
+/// everybody who waits for a small sync feels it.
+const TOGETHER_BYTES_MAX: u64 = 32 << 20;
+
 /// What a flush is about to bring to the disk.
 struct Flushing {
     dirty: Vec<Arc<Segment>>,
     end: i64,
     truncations: u64,
     epochs: bool,
+    new_dir: bool,
     new_files: bool,
 }
 
 /// Flushes all of `logs`, which should differ from each other, and gives the new recovery point of each in order. Many logs of one
-/// directory are flushed together by one sync of its file system, where the kernel tells what failed in it (Linux 5.8).
+/// directory with few bytes are flushed together by one sync of its file system, where the kernel tells what failed in it (Linux 5.8).
 pub fn flush_all(logs: &[Arc<PartitionLog>]) -> Vec<Result<i64, LogError>> {
     let mut by_dir: HashMap<*const LogDirState, Vec<usize>> = HashMap::new();
     for (index, log) in logs.iter().enumerate() {
@@ -37,7 +43,9 @@ pub fn flush_all(logs: &[Arc<PartitionLog>]) -> Vec<Result<i64, LogError>> {
     for indices in by_dir.into_values() {
         let of_dir: Vec<&PartitionLog> = indices.iter().map(|&i| &*logs[i]).collect();
         let state = &of_dir[0].state;
-        let done = if of_dir.len() >= TOGETHER_MIN && state.can_sync_file_system() {
+        let bytes: u64 = of_dir.iter().map(|log| log.unflushed_bytes()).sum();
+        let together = of_dir.len() >= TOGETHER_MIN && bytes <= TOGETHER_BYTES_MAX;
+        let done = if together && state.can_sync_file_system() {
             flush_together(state, &of_dir)
         } else {
             of_dir.iter().map(|log| log.flush()).collect()
@@ -99,8 +107,15 @@ impl PartitionLog {
                 self.flush_failed(&flushing, &e, s)?;
             }
         }
+        if flushing.new_dir {
+            self.state
+                .sync_file(&self.dir.join(checkpoint::PARTITION_METADATA))?;
+        }
         if flushing.new_files {
             self.state.sync_dir(&self.dir)?;
+        }
+        if let Some(parent) = self.dir.parent().filter(|_| flushing.new_dir) {
+            self.state.sync_dir(parent)?;
         }
         if flushing.epochs
             && let Err(e) = self.write_epochs(true)
@@ -123,6 +138,7 @@ impl PartitionLog {
             end: self.log_end_offset(),
             truncations: w.truncations,
             epochs: std::mem::take(&mut w.epochs_unsynced),
+            new_dir: std::mem::take(&mut w.new_dir),
             new_files: std::mem::take(&mut w.new_files),
         }))
     }
@@ -164,6 +180,7 @@ impl PartitionLog {
         let mut w = self.writer.lock();
         flushing.dirty.iter().for_each(|d| w.mark_dirty(d));
         w.epochs_unsynced |= flushing.epochs;
+        w.new_dir |= flushing.new_dir;
         w.new_files |= flushing.new_files;
     }
 }

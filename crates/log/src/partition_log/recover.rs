@@ -88,6 +88,7 @@ impl PartitionLog {
                 written_to: 0,
                 truncations: 0,
                 dirty: Vec::new(),
+                new_dir: false,
                 new_files: false,
                 epochs_unsynced: false,
                 topic_id: options.topic_id.clone(),

@@ -16,13 +16,16 @@ const QUIET_ROUNDS: u32 = 3;
 /// How much longer it may wait then.
 const QUIET_FACTOR: i32 = 2;
 
-/// Longest rest between a small answer and the next Fetch: what lag at most grows by for it.
-const REST_MAX: Duration = Duration::from_millis(25);
-/// The part of it for each partition of the session. A source looks at every partition of a session to answer one Fetch, and up to five times
-/// when it has to wait for the first record; some microseconds each time, which 5,000 partitions and an answer per record make seconds.
-const REST_PER_PARTITION: Duration = Duration::from_micros(20);
-/// Rests that would be shorter than this are none: sessions so narrow cost the source little.
-const REST_MIN: Duration = Duration::from_millis(2);
+/// After a small answer of a wide session so many times as long is rested as the source took for it. A source looks at every partition of a
+/// session to answer one Fetch, some 10 µs each, and several times when it has to wait for the first record: with an answer per record,
+/// 1,000 partitions keep it busy with nothing else.
+const REST_FACTOR: u32 = 2;
+/// Bound of the rest for each partition of the session, for what was mostly waiting for a record …
+const REST_PER_PARTITION: Duration = Duration::from_micros(40);
+/// … and for all of them: what lag at most grows by.
+const REST_MAX: Duration = Duration::from_millis(100);
+/// Sessions with fewer partitions cost the source little and never rest.
+const REST_PARTITIONS_MIN: u32 = 100;
 /// Answers with more bytes of records than this are followed by the next Fetch at once.
 const REST_BYTES_MAX: u64 = 256 * 1024;
 
@@ -43,7 +46,7 @@ pub(super) struct Pace {
     configured: i32,
     bytes_max: i32,
     quiet_rounds: u32,
-    answer_bytes: Option<u64>,
+    last: Option<Answer>,
 }
 
 impl Pace {
@@ -53,7 +56,7 @@ impl Pace {
             configured,
             bytes_max: configured,
             quiet_rounds: 0,
-            answer_bytes: None,
+            last: None,
         }
     }
 
@@ -81,17 +84,16 @@ impl Pace {
     /// How long to rest before the next Fetch of a session of so many partitions, while all that came was little: the records of many
     /// partitions then come in one answer instead of one each. `None` = not at all.
     pub(super) fn rest(&self, partitions: usize) -> Option<Duration> {
-        let little = self.answer_bytes.is_some_and(|b| b <= REST_BYTES_MAX);
+        let last = self.last.filter(|a| a.bytes <= REST_BYTES_MAX)?;
         let partitions = u32::try_from(partitions).unwrap_or(u32::MAX);
-        let rest = REST_PER_PARTITION
-            .saturating_mul(partitions)
-            .min(REST_MAX);
-        (little && rest >= REST_MIN).then_some(rest)
+        let most = REST_PER_PARTITION.saturating_mul(partitions).min(REST_MAX);
+        (partitions >= REST_PARTITIONS_MIN)
+            .then(|| last.waited.saturating_mul(REST_FACTOR).min(most))
     }
 
     /// Learns from a complete answer.
     pub(super) fn answered(&mut self, answer: Answer) {
-        self.answer_bytes = Some(answer.bytes);
+        self.last = Some(answer);
         self.quiet_rounds = if answer.bytes == 0 {
             self.quiet_rounds.saturating_add(1)
         } else {
@@ -151,9 +153,15 @@ mod tests {
     fn only_wide_sessions_rest_and_only_after_small_answers() {
         let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
         assert_eq!(pace.rest(5_000), None, "nothing was answered yet");
-        pace.answered(answer(1, 0, 500));
+        pace.answered(answer(5, 0, 500));
         assert_eq!(pace.rest(8), None);
         assert_eq!(pace.rest(500), Some(Duration::from_millis(10)));
+        pace.answered(answer(900, 0, 500));
+        assert_eq!(
+            pace.rest(500),
+            Some(Duration::from_millis(20)),
+            "it waited for a record"
+        );
         assert_eq!(pace.rest(100_000), Some(REST_MAX));
         pace.answered(answer(1, 10, 1 << 20));
         assert_eq!(pace.rest(5_000), None, "there is more to fetch");

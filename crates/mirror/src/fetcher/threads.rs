@@ -1,0 +1,55 @@
+//! The threads that fetch and append. Apart from those that serve clients, and behind them where the processor is short: thousands of
+//! partitions that catch up must not be felt by who produces to other topics. What runs on them is for the conductors to say.
+
+use std::sync::OnceLock;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tracing::{debug, warn};
+
+/// Niceness of the threads: about a third of the processor where clients want all of it, everything where nobody does.
+const NICENESS: i32 = 5;
+const NAME: &str = "mirror-fetch";
+
+/// Started with the first mirror.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    /// `None`: they could not be started.
+    runtime: OnceLock<Option<Runtime>>,
+}
+
+impl Threads {
+    /// Where to run. Must be called within a runtime, which stands in when threads of its own cannot be had.
+    pub(super) fn handle(&self) -> Handle {
+        let runtime = self.runtime.get_or_init(|| match start() {
+            Ok(runtime) => Some(runtime),
+            Err(error) => {
+                warn!(%error, "mirrors fetch on the threads that serve clients: theirs could not be started");
+                None
+            }
+        });
+        runtime
+            .as_ref()
+            .map_or_else(Handle::current, |r| r.handle().clone())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take().flatten() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn start() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .thread_name(NAME)
+        .enable_all()
+        .on_thread_start(|| {
+            // Without a process id the kernel takes the calling thread.
+            if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+                debug!(%error, "a mirror thread keeps its priority");
+            }
+        })
+        .build()
+}
