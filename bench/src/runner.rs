@@ -89,7 +89,7 @@ pub fn run(
         if let Some(said) = run.round(setup.as_mut(), &mut record, (number, side))? {
             ctx.progress(format!("{said}; the other side goes on"));
             record.remarks.extend(ctx.take_remarks());
-            record.remarks.push(first_line(&said));
+            record.remarks.push(for_the_page(&said));
             store.save(&record)?;
             failed.push((side, said));
         }
@@ -146,9 +146,18 @@ impl Run<'_> {
     }
 }
 
-/// The first line of what was said; the rest is the log of a process.
-fn first_line(said: &str) -> String {
-    said.lines().next().unwrap_or_default().to_owned()
+/// What is kept of what was said: its first line, as the rest is the log of a process, and of paths of this machine only their last part.
+fn for_the_page(said: &str) -> String {
+    let words = said.lines().next().unwrap_or_default().split(' ');
+    let shortened = words.map(|word| {
+        let path = word.find('/').filter(|&at| word[at + 1..].contains('/'));
+        let name = word.rsplit('/').next();
+        path.zip(name).map_or_else(
+            || word.to_owned(),
+            |(at, name)| format!("{}…/{name}", &word[..at]),
+        )
+    });
+    shortened.collect::<Vec<_>>().join(" ")
 }
 
 /// The sides that a scenario runs with.
@@ -328,11 +337,14 @@ mod tests {
         assert_eq!(said.to_string(), "kafka does not come up");
     }
 
-    struct Fixed;
+    /// A scenario whose rival may fail.
+    struct Double {
+        rival_fails: bool,
+    }
 
-    impl Scenario for Fixed {
+    impl Scenario for Double {
         fn name(&self) -> &'static str {
-            "fixed"
+            "double"
         }
         fn rows(&self) -> &'static [&'static str] {
             &["P1"]
@@ -344,12 +356,15 @@ mod tests {
             false
         }
         fn setup(&self, _ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
-            Ok(Box::new(Self))
+            Ok(Box::new(Self { ..*self }))
         }
     }
 
-    impl Rounds for Fixed {
+    impl Rounds for Double {
         fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
+            if side == Side::Kafka && self.rival_fails {
+                bail!("it is still behind, see /tmp/it/its.log:\nits log");
+            }
             ctx.remark("said");
             let value = if side == Side::Tarn { 1.0 } else { 5.0 };
             Ok(vec![Sample::new(
@@ -358,36 +373,6 @@ mod tests {
                 crate::rows::measure::PROCESSOR_S_PER_GB,
                 value,
             )])
-        }
-    }
-
-    /// A rival that fails while Tarn goes on.
-    struct Lame;
-
-    impl Scenario for Lame {
-        fn name(&self) -> &'static str {
-            "lame"
-        }
-        fn rows(&self) -> &'static [&'static str] {
-            &["P1"]
-        }
-        fn rival(&self) -> Option<Side> {
-            Some(Side::Kafka)
-        }
-        fn runs_systems(&self) -> bool {
-            false
-        }
-        fn setup(&self, _ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
-            Ok(Box::new(Self))
-        }
-    }
-
-    impl Rounds for Lame {
-        fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
-            if side == Side::Kafka {
-                bail!("it is still behind:\nits log");
-            }
-            Fixed.round(ctx, side)
         }
     }
 
@@ -402,7 +387,7 @@ mod tests {
             again: false,
         };
         let said = run(
-            &Lame,
+            &Double { rival_fails: true },
             &Ctx::new(0.01, |_| {}),
             &options,
             &store,
@@ -413,7 +398,7 @@ mod tests {
             said.starts_with("round 1 of Kafka failed: it is still behind"),
             "{said}"
         );
-        let record = store.load("lame").unwrap().unwrap();
+        let record = store.load("double").unwrap().unwrap();
         assert_eq!(
             record
                 .values(
@@ -427,7 +412,7 @@ mod tests {
         );
         assert_eq!(
             record.remarks,
-            ["round 1 of Kafka failed: it is still behind:"]
+            ["round 1 of Kafka failed: it is still behind, see …/its.log:"]
         );
     }
 
@@ -442,11 +427,12 @@ mod tests {
             force: true,
             again: false,
         };
-        let first = run(&Fixed, &ctx, &options, &store, folder.path()).unwrap();
+        let steady = Double { rival_fails: false };
+        let first = run(&steady, &ctx, &options, &store, folder.path()).unwrap();
         assert_eq!((first.rounds.len(), first.rounds[0].remarks.len()), (2, 1));
-        let second = run(&Fixed, &ctx, &options, &store, folder.path()).unwrap();
+        let second = run(&steady, &ctx, &options, &store, folder.path()).unwrap();
         let times = |r: &Record| r.rounds.iter().map(|r| r.ended_unix_s).collect::<Vec<_>>();
         assert_eq!(times(&second), times(&first));
-        assert_eq!(store.load("fixed").unwrap().unwrap().rounds.len(), 2);
+        assert_eq!(store.load("double").unwrap().unwrap().rounds.len(), 2);
     }
 }

@@ -10,6 +10,7 @@ mod fixture;
 mod garbage;
 mod harness;
 mod life;
+mod long_line;
 mod read_only;
 mod readd;
 mod readers;

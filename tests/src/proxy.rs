@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// Longest frame that is kept; bulk data is relayed only.
 const KEPT_BYTES_MAX: usize = 4096;
@@ -26,6 +27,15 @@ impl Frames {
 /// When the port is taken.
 #[must_use]
 pub fn relay(port: u16, to: u16) -> Frames {
+    far_relay(port, to, Duration::ZERO)
+}
+
+/// As [`relay`], but every request is held back for so long, as if the broker were far away.
+///
+/// # Panics
+/// When the port is taken.
+#[must_use]
+pub fn far_relay(port: u16, to: u16, delay: Duration) -> Frames {
     let frames = Frames::default();
     let listener =
         TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).expect("port of the relay");
@@ -40,26 +50,26 @@ pub fn relay(port: u16, to: u16) -> Frames {
                 continue;
             };
             let kept = kept.clone();
-            thread::spawn(move || requests(client, server, &kept));
+            thread::spawn(move || requests(client, server, &kept, delay));
             thread::spawn(move || bytes(server_back, client_back));
         }
     });
     frames
 }
 
-fn requests(mut from: TcpStream, mut to: TcpStream, kept: &Frames) {
+fn requests(mut from: TcpStream, mut to: TcpStream, kept: &Frames, delay: Duration) {
     loop {
         let mut length = [0; 4];
         if from.read_exact(&mut length).is_err() {
             break;
         }
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        if from.read_exact(&mut frame).is_err()
-            || to
-                .write_all(&length)
-                .and_then(|()| to.write_all(&frame))
-                .is_err()
-        {
+        if from.read_exact(&mut frame).is_err() {
+            break;
+        }
+        thread::sleep(delay);
+        let sent = to.write_all(&length).and_then(|()| to.write_all(&frame));
+        if sent.is_err() {
             break;
         }
         if frame.len() <= KEPT_BYTES_MAX {

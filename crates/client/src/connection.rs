@@ -383,6 +383,13 @@ impl Connection {
         Ok(event)
     }
 
+    /// Bytes of the Fetch answer that is being received which are still to come; 0 when none is.
+    pub fn fetch_bytes_to_come(&self) -> u64 {
+        self.fetch
+            .as_ref()
+            .map_or(0, |active| active.parser.bytes_to_come())
+    }
+
     async fn advance_fetch(&mut self, limits: FetchLimits) -> Result<FetchEvent> {
         self.check_usable()?;
         if self.fetch.is_none() {

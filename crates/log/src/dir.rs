@@ -164,7 +164,8 @@ impl LogDir {
             return Ok(Arc::clone(log));
         }
         let path = self.path.join(names::partition_dir(topic, partition));
-        if let (Some(want), Some(found)) = (topic_id, topic_id_in(&path))
+        let found = topic_id_in(&path);
+        if let (Some(want), Some(found)) = (topic_id, &found)
             && want != found
         {
             let reason = format!("holds topic id {found}, but {topic} has {want}: move it away");
@@ -181,6 +182,12 @@ impl LogDir {
             dir_state: Arc::clone(&self.state),
         };
         let log = PartitionLog::open(&path, config, options)?;
+        if let Some(id) = topic_id.filter(|_| found.is_none() && path.is_dir()) {
+            // A power cut before the first flush of a new log can take the id and leave the records.
+            let file = path.join(checkpoint::PARTITION_METADATA);
+            self.state
+                .replace_file(&file, &checkpoint::format_partition_metadata(id), true)?;
+        }
         self.logs.lock().insert(key, Arc::clone(&log));
         Ok(log)
     }

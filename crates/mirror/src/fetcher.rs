@@ -3,6 +3,7 @@
 //! [`FetchPlane`] holds one independent part per mirror, so that a dead source stalls nothing else: its connections, one conductor task, and
 //! one session task per (source broker, fetcher), on threads apart from those that serve clients. It keeps no intent: whatever is lost with the process the control plane hands over again.
 
+mod ahead;
 mod answers;
 mod conductor;
 pub mod incremental;

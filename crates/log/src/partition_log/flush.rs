@@ -11,8 +11,8 @@ use crate::error::LogError;
 use crate::segment::Segment;
 use crate::state::LogDirState;
 
-/// From so many logs on, one sync of their whole file system is cheaper: each fdatasync of a file that grew commits the file system's journal
-/// by itself, which costs about a millisecond and holds up everybody who writes.
+/// From so many logs on, one sync of their whole file system is cheaper: each fdatasync of a file that grew writes that file's metadata, and
+/// the journal where there is one, and flushes the disk's cache by itself, which holds up everybody who writes.
 pub(crate) const TOGETHER_MIN: usize = 64;
 
 /// With more unsynced bytes than this, logs are flushed one after the other: all of them at once would keep the disk busy for so long that

@@ -66,6 +66,39 @@ fn the_clean_marker_is_used_once() {
 }
 
 #[test]
+fn a_topic_id_that_a_power_cut_took_is_written_again() {
+    let home = Home::new();
+    let dir = LogDir::open(home.root()).unwrap();
+    let open = |dir: &LogDir, id| dir.open_log("t", 0, Some(id), LogConfig::default(), NOW);
+    ten(&open(&dir, "id").unwrap());
+    drop(dir);
+    let file = home.root().join("t-0/partition.metadata");
+    for left in [None, Some("")] {
+        fs::remove_file(&file).unwrap();
+        if let Some(left) = left {
+            fs::write(&file, left).unwrap();
+        }
+        let dir = LogDir::open(home.root()).unwrap();
+        assert_eq!(open(&dir, "id").unwrap().log_end_offset(), 10);
+        drop(dir);
+        let dir = LogDir::open(home.root()).unwrap();
+        assert!(matches!(
+            open(&dir, "another"),
+            Err(LogError::BadFile { .. })
+        ));
+    }
+}
+
+#[test]
+fn a_partition_without_records_leaves_nothing_on_disk() {
+    let home = Home::new();
+    let dir = LogDir::open(home.root()).unwrap();
+    dir.open_log("t", 0, Some("id"), LogConfig::default(), NOW)
+        .unwrap();
+    assert!(!home.root().join("t-0").exists());
+}
+
+#[test]
 fn checkpoints_carry_watermark_and_log_start_over_a_crash() {
     let home = Home::new();
     let dir = LogDir::open(home.root()).unwrap();

@@ -91,6 +91,11 @@ impl Pace {
             .then(|| last.waited.saturating_mul(REST_FACTOR).min(most))
     }
 
+    /// Whether the source had more than an answer holds.
+    pub(super) fn is_full(&self, answer: Answer) -> bool {
+        answer.bytes >= u64::try_from(self.bytes_max / 4 * 3).unwrap_or(0)
+    }
+
     /// Learns from a complete answer.
     pub(super) fn answered(&mut self, answer: Answer) {
         self.last = Some(answer);
@@ -102,8 +107,7 @@ impl Pace {
         if self.configured != RESPONSE_BYTES_DEFAULT {
             return;
         }
-        let full = answer.bytes >= u64::try_from(self.bytes_max / 4 * 3).unwrap_or(0);
-        if full && answer.waited * WAIT_SHARE > answer.receiving {
+        if self.is_full(answer) && answer.waited * WAIT_SHARE > answer.receiving {
             self.bytes_max = self.bytes_max.saturating_mul(2).min(RESPONSE_BYTES_MAX);
         }
     }

@@ -6,6 +6,7 @@ use tarn_log::{LogError, MirrorAppendInfo};
 use tarn_replica::ReplicaError;
 use tarn_wire::fetch_stream::FetchPartitionStart;
 
+use super::ahead;
 use super::slot::{Slot, is_empty};
 use crate::source::now_ms;
 
@@ -45,6 +46,27 @@ pub(super) struct ReadingEnd {
     pub(super) appended: Option<MirrorAppendInfo>,
     /// Size of a first batch that did not fit into the answer, 0 = none.
     pub(super) cut_batch_bytes: i32,
+    /// It was asked for ahead and begins after our log end; nothing of it was kept.
+    pub(super) left_a_gap: bool,
+}
+
+/// From where a partition was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Our log end.
+    AtEnd(i64),
+    /// An estimate of what our log end would be: batches that we have by now come first.
+    Ahead,
+}
+
+/// What to do with a batch that begins.
+enum Begin {
+    /// It and all that follows are appended.
+    Append,
+    /// It is here already.
+    PassOver,
+    /// Nothing of this answer is wanted.
+    Leave,
 }
 
 /// A partition's part of an answer that is being read. Dropping it drops an unfinished batch.
@@ -52,9 +74,17 @@ pub(super) struct Reading {
     pub(super) index: usize,
     pub(super) slot: Arc<Slot>,
     pub(super) start: FetchPartitionStart,
-    asked_offset: i64,
+    asked: Asked,
     head: Vec<u8>,
+    /// Bytes of a batch to be passed over that are still to come, and whether one was.
+    pass_over: u64,
+    passed_over: bool,
+    left_a_gap: bool,
     open: bool,
+    /// Bytes so far, the bytes among them that were passed over, and our log end when the append was opened.
+    taken: u64,
+    passed_bytes: u64,
+    opened_at: i64,
     /// Nothing more is wanted of this partition.
     over: bool,
     trouble: Option<Trouble>,
@@ -65,15 +95,21 @@ impl Reading {
         index: usize,
         slot: Arc<Slot>,
         start: FetchPartitionStart,
-        asked_offset: i64,
+        asked: Asked,
     ) -> Reading {
         Reading {
             index,
             slot,
             start,
-            asked_offset,
+            asked,
             head: Vec::new(),
+            pass_over: 0,
+            passed_over: false,
+            left_a_gap: false,
             open: false,
+            taken: 0,
+            passed_bytes: 0,
+            opened_at: 0,
             over: false,
             trouble: None,
         }
@@ -81,33 +117,55 @@ impl Reading {
 
     /// Takes the next piece of records.
     pub(super) fn take(&mut self, piece: &[u8]) {
-        if self.over {
-            return;
-        }
+        self.taken += piece.len() as u64;
         let mut rest = piece;
-        if !self.open {
-            let missing = HEADER_BYTES
-                .saturating_sub(self.head.len())
-                .min(piece.len());
-            self.head.extend_from_slice(&piece[..missing]);
-            rest = &piece[missing..];
+        while !self.open {
+            let passed = usize::try_from(self.pass_over).map_or(rest.len(), |n| n.min(rest.len()));
+            self.pass_over -= passed as u64;
+            self.passed_bytes += passed as u64;
+            rest = &rest[passed..];
+            if self.over || rest.is_empty() {
+                return;
+            }
+            let missing = HEADER_BYTES.saturating_sub(self.head.len()).min(rest.len());
+            self.head.extend_from_slice(&rest[..missing]);
+            rest = &rest[missing..];
             if self.head.len() < HEADER_BYTES {
                 return;
             }
             match self.begin_append() {
-                Ok(true) => self.open = true,
-                Ok(false) => self.over = true,
+                Ok(Begin::Append) => {
+                    self.open = true;
+                    let head = std::mem::take(&mut self.head);
+                    self.push(&head);
+                    self.head = head;
+                }
+                Ok(Begin::PassOver) => {
+                    let bytes = u64::try_from(self.batch_bytes()).unwrap_or(0);
+                    self.pass_over = bytes.saturating_sub(HEADER_BYTES as u64);
+                    self.passed_bytes += HEADER_BYTES as u64;
+                    self.passed_over = true;
+                    self.head.clear();
+                }
+                Ok(Begin::Leave) => self.over = true,
                 Err(e) => self.fail(e),
-            }
-            if self.open {
-                let head = std::mem::take(&mut self.head);
-                self.push(&head);
-                self.head = head;
             }
         }
         if !self.over && !rest.is_empty() {
             self.push(rest);
         }
+    }
+
+    /// The offset up to which this answer will surely bring whole batches, as far as can be told while it comes.
+    pub(super) fn estimate(&self) -> Option<i64> {
+        if !self.open || self.over {
+            return None;
+        }
+        let end = self.slot.local.log().log_end_offset();
+        let left = u64::from(self.start.records_len?).saturating_sub(self.taken);
+        let bytes = self.taken - self.passed_bytes;
+        ahead::estimate(end, end - self.opened_at, bytes, left)
+            .filter(|&offset| offset < self.start.high_watermark)
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -123,25 +181,34 @@ impl Reading {
         self.trouble = Some(e.into());
     }
 
-    /// Opens the append; `Ok(false)` when the log moved since it was asked for or the assignment is over.
-    fn begin_append(&self) -> Result<bool, ReplicaError> {
+    /// Looks at the batch that begins and opens the append at the first that we do not have.
+    fn begin_append(&mut self) -> Result<Begin, ReplicaError> {
         let local = &self.slot.local;
         let mut end = local.log().log_end_offset();
-        if end != self.asked_offset {
-            return Ok(false);
-        }
         let (base, last) = (self.base_offset(), self.last_offset());
-        if self.head.get(MAGIC_AT) == Some(&MAGIC)
-            && is_empty(local)
-            && base >= 0
-            && base < end
-            && end <= last
-        {
-            // The source's log starts inside this batch; a log can only start with a whole one.
-            local.mirror_truncate_fully_and_start_at(base)?;
-            end = base;
+        let is_current = self.head.get(MAGIC_AT) == Some(&MAGIC);
+        match self.asked {
+            // The log moved since it was asked for.
+            Asked::AtEnd(asked) if asked != end => return Ok(Begin::Leave),
+            Asked::AtEnd(_) => {
+                if is_current && is_empty(local) && base >= 0 && base < end && end <= last {
+                    // The source's log starts inside this batch; a log can only start with a whole one.
+                    local.mirror_truncate_fully_and_start_at(base)?;
+                    end = base;
+                }
+            }
+            Asked::Ahead if !is_current => return Ok(Begin::Leave),
+            Asked::Ahead if base >= 0 && base <= last && last < end => return Ok(Begin::PassOver),
+            // After a batch of ours the next one follows, also where compaction left offsets out.
+            Asked::Ahead if base != end && !(self.passed_over && base > end) => {
+                self.left_a_gap = base > end;
+                return Ok(Begin::Leave);
+            }
+            Asked::Ahead => {}
         }
-        self.slot.open_append(end, now_ms())
+        self.opened_at = end;
+        let is_open = self.slot.open_append(end, now_ms())?;
+        Ok(if is_open { Begin::Append } else { Begin::Leave })
     }
 
     fn base_offset(&self) -> i64 {
@@ -173,7 +240,8 @@ impl Reading {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        if !self.open && self.head.get(MAGIC_AT).is_some_and(|&magic| magic < MAGIC) {
+        let is_ahead = self.asked == Asked::Ahead;
+        if !self.open && !is_ahead && self.head.get(MAGIC_AT).is_some_and(|&magic| magic < MAGIC) {
             return Err(Trouble::OldFormat);
         }
         let appended = match self.slot.take_append().filter(|_| self.open) {
@@ -185,7 +253,9 @@ impl Reading {
         Ok(ReadingEnd {
             high_watermark: self.start.high_watermark,
             log_start: self.start.log_start_offset,
-            cut_batch_bytes: if nothing_fit && !self.over {
+            left_a_gap: self.left_a_gap,
+            // Asked for ahead, the next Fetch from our log end tells.
+            cut_batch_bytes: if nothing_fit && !self.over && !is_ahead {
                 self.batch_bytes()
             } else {
                 0

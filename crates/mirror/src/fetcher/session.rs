@@ -1,9 +1,11 @@
 //! One task that fetches some partitions from one source broker over one connection.
 //!
 //! Every round: build a Fetch from the slots, send it, append what comes while it comes, then send the next one before the books of the last
-//! are kept. A round never holds more than one piece of records, and its work grows with the partitions that changed, not with all of them:
-//! those are looked at once in [`LOOK_EVERY`]. Everything a partition meets stays in its slot; an error of the connection ends the task and the
-//! conductor decides what follows.
+//! are kept. Over a long line the next one goes out while the answer still comes ([`super::ahead`]). A round never holds more than one piece of
+//! records, and its work grows with the partitions that changed, not with all of them: those are looked at every few seconds ([`LOOK_EVERY`]).
+//! Everything a partition meets stays in its slot; an error of the connection ends the task and the conductor decides what follows.
+
+mod bounds;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +15,20 @@ use tarn_wire::fetch_stream::{
     FetchEvent, FetchHeader, FetchLimits, FetchPartitionEnd, FetchPartitionStart, NodeEndpoint,
 };
 use tarn_wire::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
-use tarn_wire::messages::{FetchRequest, ListOffsetsRequest, MetadataRequest};
+use tarn_wire::messages::{FetchRequest, MetadataRequest};
 use tarn_wire::{ErrorCode, Message, Str, Uuid, VersionRange};
 use tokio::time::Instant;
 
-use super::answers::{OnError, OutOfRange, on_error, out_of_range};
+use super::ahead::{Ahead, Coming};
+use super::answers::{OnError, on_error};
 use super::incremental::{Ask, FetchSession, Plan, Wants};
 use super::mirror::MirrorPlane;
 use super::pace::{Answer, Pace};
-use super::reading::{Reading, ReadingEnd};
-use super::slot::{Slot, SourceLeader, last_epoch};
+use super::reading::{Asked, Reading, ReadingEnd};
+use super::slot::{SourceLeader, last_epoch};
 use super::table::{SessionShared, Table};
 use crate::seam::Isolation;
-use crate::source::{AskError, SourceClient, bounds_request, now_ms, read_bounds};
+use crate::source::{AskError, SourceClient, now_ms};
 
 /// Versions of Fetch that can be used towards a source.
 const FETCH_VERSIONS: VersionRange = VersionRange::new(4, 18);
@@ -33,16 +36,17 @@ const FETCH_VERSIONS: VersionRange = VersionRange::new(4, 18);
 const FETCH_BY_NAME_MAX: i16 = 12;
 /// First version with fetch sessions.
 const FETCH_SESSIONS_FROM: i16 = 7;
-/// Partitions in one ListOffsets.
-const BOUNDS_CHUNK: usize = 1_000;
 /// Sessions refused in a row before the connection is given up.
 const SESSION_LOSSES_MAX: u32 = 5;
 /// A waiting Fetch is given up for new partitions at most once in this time, by connecting again.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 /// Longest time a task sleeps when no partition may be asked for.
 const NAP_MAX: Duration = Duration::from_secs(30);
-/// All partitions are looked at after at most this time; between two looks only those that an answer spoke of.
+/// All partitions are looked at after this time for each [`LOOK_PARTITIONS`] of them, within these bounds; between two looks only those that an
+/// answer spoke of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(5);
+const LOOK_PARTITIONS: usize = 500;
 
 /// How a session ended.
 #[derive(Debug)]
@@ -64,6 +68,14 @@ pub(super) enum SessionError {
 
 type Result<T> = std::result::Result<T, SessionError>;
 
+/// How often all of so many partitions are looked at.
+fn look_every(partitions: usize) -> Duration {
+    let parts = u32::try_from(partitions / LOOK_PARTITIONS).unwrap_or(u32::MAX);
+    LOOK_EVERY
+        .saturating_mul(parts)
+        .clamp(LOOK_EVERY, LOOK_EVERY_MAX)
+}
+
 /// A session.
 pub(super) struct Session {
     mirror: Arc<MirrorPlane>,
@@ -83,6 +95,13 @@ pub(super) struct Session {
     look_at: Instant,
     nudges_seen: u64,
     pace: Pace,
+    ahead: Ahead,
+    /// A Fetch that went out while an earlier answer came, and has no answer yet.
+    is_asked_ahead: bool,
+    /// The partition that it asks for from an estimated offset.
+    estimated: Option<usize>,
+    /// Partitions that wait for what only a connection without open requests can ask.
+    starts_wanted: bool,
     sent_at: Instant,
     /// Number of the answer, and by partition the last answer that spoke of it.
     round: u64,
@@ -119,6 +138,10 @@ impl Session {
             look_at: Instant::now(),
             nudges_seen: 0,
             pace,
+            ahead: Ahead::default(),
+            is_asked_ahead: false,
+            estimated: None,
+            starts_wanted: false,
             sent_at: Instant::now(),
             round: 0,
             answered_in: Vec::new(),
@@ -154,39 +177,47 @@ impl Session {
             .versions()
             .require::<FetchRequest>(connection.peer(), FETCH_VERSIONS)?;
         loop {
+            let table = Arc::clone(&self.table);
             if !self.take_table() {
                 return Ok(());
             }
-            self.look(&mut connection).await?;
-            self.compare_bounds(&mut connection).await?;
-            let (by_id, version) = self.version(negotiated);
-            if by_id != self.by_id {
-                self.fetch.reset();
-                self.by_id = by_id;
+            if self.is_asked_ahead && !Arc::ptr_eq(&table, &self.table) {
+                // The answer that is due speaks of the old table.
+                connection = self.connect_again().await?;
+                connected_at = Instant::now();
             }
-            self.renew_wants(version);
-            if self.wants.is_empty() {
-                self.keep_books();
-                self.nap().await;
-                continue;
+            let is_asked_ahead = std::mem::take(&mut self.is_asked_ahead);
+            if is_asked_ahead {
+                self.look(None).await?;
+            } else {
+                self.look(Some(&mut connection)).await?;
+                self.compare_bounds(&mut connection).await?;
+                let (by_id, version) = self.version(negotiated);
+                if by_id != self.by_id {
+                    self.fetch.reset();
+                    self.by_id = by_id;
+                }
+                self.renew_wants(version);
+                if self.wants.is_empty() {
+                    self.keep_books();
+                    self.nap().await;
+                    continue;
+                }
+                self.estimated = None;
+                self.send(&mut connection, version).await?;
             }
-            let sessions = version >= FETCH_SESSIONS_FROM;
-            let plan = self.fetch.plan(&mut self.wants, sessions);
-            let request = self.request(&plan, version);
-            self.sent_at = Instant::now();
-            connection.send_fetch(&request, version).await?;
             // While the source works on the next answer.
             self.keep_books();
             let Some(first) = self
                 .first_event(&mut connection, connected_at + INTERRUPT_EVERY)
                 .await?
             else {
-                connection = self.connect().await?;
+                connection = self.connect_again().await?;
                 connected_at = Instant::now();
-                self.fetch.reset();
                 continue;
             };
-            self.read_answer(&mut connection, first).await?;
+            self.read_answer(&mut connection, first, is_asked_ahead, negotiated)
+                .await?;
             if self.hungry == 0
                 && let Some(rest) = self.pace.rest(self.table.slots.len())
             {
@@ -194,6 +225,48 @@ impl Session {
                 tokio::time::sleep(rest).await;
             }
         }
+    }
+
+    async fn send(&mut self, connection: &mut Connection, version: i16) -> Result<()> {
+        let plan = self
+            .fetch
+            .plan(&mut self.wants, version >= FETCH_SESSIONS_FROM);
+        let request = self.request(&plan, version);
+        self.sent_at = Instant::now();
+        connection.send_fetch(&request, version).await?;
+        Ok(())
+    }
+
+    /// Sends the next Fetch while an answer still comes, when all that is behind is the partition that `reading` is about: it is asked for from
+    /// an estimated offset. Where several are behind, the source's other session fills the line meanwhile.
+    async fn ask_ahead(
+        &mut self,
+        connection: &mut Connection,
+        reading: &Reading,
+        negotiated: i16,
+    ) -> Result<()> {
+        let index = reading.index;
+        let (Some(known), Some(fetch_offset)) = (self.fetch.asked(index), reading.estimate())
+        else {
+            return Ok(());
+        };
+        // Without a leader epoch the source could not tell that it is another log by now.
+        if known.current_leader_epoch < 0 {
+            return Ok(());
+        }
+        let (_, version) = self.version(negotiated);
+        self.renew_wants(version);
+        let ask = Ask {
+            fetch_offset,
+            // Whether the epochs agree is said for our log end only.
+            last_fetched_epoch: -1,
+            ..known
+        };
+        self.wants.set(index, Some(ask));
+        self.touched.push(index);
+        self.estimated = Some(index);
+        self.is_asked_ahead = true;
+        self.send(connection, version).await
     }
 
     /// The begin of the answer that is due; `None` when partitions came that must not wait for the end of a long poll.
@@ -259,6 +332,15 @@ impl Session {
         Ok(connection)
     }
 
+    async fn connect_again(&mut self) -> Result<Connection> {
+        self.fetch.reset();
+        self.is_asked_ahead = false;
+        self.estimated = None;
+        // What was asked for and will not be answered.
+        self.look_at = Instant::now();
+        self.connect().await
+    }
+
     /// Takes the newest table; false when there is nothing to fetch any more.
     fn take_table(&mut self) -> bool {
         let table = self.shared.table();
@@ -290,13 +372,15 @@ impl Session {
         )
     }
 
-    /// Looks at all partitions when that is due: what waits for its start, what may be asked for again, what changed without an answer.
-    async fn look(&mut self, connection: &mut Connection) -> Result<()> {
+    /// Looks at all partitions when that is due: what waits for its start, what may be asked for again, what changed without an answer. Without
+    /// a connection nothing can be asked.
+    async fn look(&mut self, connection: Option<&mut Connection>) -> Result<()> {
         let (now, nudges) = (Instant::now(), self.shared.nudges());
-        if now < self.look_at && nudges == self.nudges_seen {
+        let asks = self.starts_wanted && connection.is_some();
+        if now < self.look_at && nudges == self.nudges_seen && !asks {
             return Ok(());
         }
-        (self.look_at, self.nudges_seen) = (now + LOOK_EVERY, nudges);
+        (self.look_at, self.nudges_seen) = (now + look_every(self.table.slots.len()), nudges);
         self.find_starts(connection).await?;
         self.pace
             .configure(self.mirror.settings().fetch.response_bytes_max);
@@ -418,12 +502,19 @@ impl Session {
         }
     }
 
-    /// Takes one answer, appending as it arrives.
-    async fn read_answer(&mut self, connection: &mut Connection, first: FetchEvent) -> Result<()> {
+    /// Takes one answer, appending as it arrives; `ahead` = it was asked for while the one before it came.
+    async fn read_answer(
+        &mut self,
+        connection: &mut Connection,
+        first: FetchEvent,
+        ahead: bool,
+        negotiated: i16,
+    ) -> Result<()> {
         let limits = self.limits();
         let mut reading: Option<Reading> = None;
         let mut event = first;
         let begun = Instant::now();
+        let waited = begun.saturating_duration_since(self.sent_at);
         let mut bytes = 0;
         self.round += 1;
         loop {
@@ -435,6 +526,14 @@ impl Session {
                     bytes += piece.len() as u64;
                     if let Some(reading) = &mut reading {
                         reading.take(&piece);
+                        let coming = Coming {
+                            receiving: begun.elapsed(),
+                            bytes,
+                            left: connection.fetch_bytes_to_come(),
+                        };
+                        if self.may_ask_ahead(reading.index) && self.ahead.is_due(coming) {
+                            self.ask_ahead(connection, reading, negotiated).await?;
+                        }
                     }
                 }
                 FetchEvent::PartitionEnd(end) => {
@@ -445,16 +544,25 @@ impl Session {
                 FetchEvent::End { node_endpoints } => {
                     self.learn(&node_endpoints);
                     self.complete = true;
-                    self.pace.answered(Answer {
-                        waited: begun.saturating_duration_since(self.sent_at),
+                    let answer = Answer {
+                        waited,
                         receiving: begun.elapsed(),
                         bytes,
-                    });
+                    };
+                    let is_full = self.pace.is_full(answer);
+                    self.ahead.answered((!ahead).then_some(waited), is_full);
+                    self.pace.answered(answer);
                     return Ok(());
                 }
             }
             event = connection.next_fetch_event(limits).await?;
         }
+    }
+
+    /// Whether a Fetch for this partition may go out now; what only a connection without open requests can ask goes first.
+    fn may_ask_ahead(&self, index: usize) -> bool {
+        let is_free = !self.is_asked_ahead && !self.starts_wanted && self.compare.is_empty();
+        is_free && self.hungry == 1 && self.behind[index] && self.ahead.estimates()
     }
 
     async fn header(&mut self, connection: &Connection, header: &FetchHeader) -> Result<()> {
@@ -488,7 +596,12 @@ impl Session {
     /// A partition's part of the answer begins; `None` when it is nothing we asked for.
     fn begin(&mut self, start: FetchPartitionStart) -> Option<Reading> {
         let index = self.table.find(&start)?;
-        let asked = self.fetch.asked(index)?;
+        let asked = if self.estimated == Some(index) {
+            self.estimated = None;
+            Asked::Ahead
+        } else {
+            Asked::AtEnd(self.fetch.asked(index)?.fetch_offset)
+        };
         let before = std::mem::replace(&mut self.answered_in[index], self.round);
         if before == self.round {
             return None;
@@ -498,7 +611,7 @@ impl Session {
             index,
             self.table.slots[index].clone(),
             start,
-            asked.fetch_offset,
+            asked,
         ))
     }
 
@@ -524,6 +637,9 @@ impl Session {
         match reading.end() {
             Ok(end) => {
                 slot.with(|s| s.bytes_min = end.cut_batch_bytes);
+                if end.left_a_gap {
+                    self.ahead.left_a_gap();
+                }
                 let local_end = slot.local.log().log_end_offset();
                 self.set_behind(index, end.high_watermark > local_end);
                 self.good.push((index, end));
@@ -597,94 +713,6 @@ impl Session {
         for (index, end) in std::mem::take(&mut self.good) {
             self.mirror.answered(&self.table.slots[index], &end, now);
         }
-    }
-
-    /// Empty logs begin where the source's log begins.
-    async fn find_starts(&mut self, connection: &mut Connection) -> Result<()> {
-        let now = Instant::now();
-        let needs = |slot: &&Arc<Slot>| slot.is_ready(now) && slot.with(|s| s.needs_start);
-        let slots: Vec<Arc<Slot>> = self.table.slots.iter().filter(needs).cloned().collect();
-        for chunk in slots.chunks(BOUNDS_CHUNK) {
-            let starts = self.bounds(connection, chunk, false).await?;
-            for (slot, start) in chunk.iter().zip(starts) {
-                match start {
-                    Ok(start) => self.mirror.start_at(slot, start),
-                    Err(code) => self.bounds_error(slot, code),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Partitions whose log end was out of range at the source.
-    async fn compare_bounds(&mut self, connection: &mut Connection) -> Result<()> {
-        let indices = std::mem::take(&mut self.compare);
-        let slots: Vec<Arc<Slot>> = indices
-            .iter()
-            .map(|&i| self.table.slots[i].clone())
-            .collect();
-        self.touched.extend(indices);
-        for chunk in slots.chunks(BOUNDS_CHUNK) {
-            let starts = self.bounds(connection, chunk, false).await?;
-            let ends = self.bounds(connection, chunk, true).await?;
-            for ((slot, start), end) in chunk.iter().zip(starts).zip(ends) {
-                match (start, end) {
-                    (Ok(start), Ok(end)) => self.resolve_range(slot, start, end),
-                    (Err(code), _) | (_, Err(code)) => self.bounds_error(slot, code),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn resolve_range(&self, slot: &Arc<Slot>, source_start: i64, source_end: i64) {
-        let local_end = slot.local.log().log_end_offset();
-        match out_of_range(local_end, last_epoch(&slot.local), source_start, source_end) {
-            OutOfRange::StartAt { offset, skipped } => self.mirror.skip_to(slot, offset, skipped),
-            OutOfRange::Diverged(text) => self.mirror.diverged(slot, text),
-            OutOfRange::Again => slot.back_off("the source answered OFFSET_OUT_OF_RANGE", now_ms()),
-        }
-    }
-
-    fn bounds_error(&self, slot: &Arc<Slot>, code: ErrorCode) {
-        let text = format!(
-            "the source refused ListOffsets of {}: {}",
-            slot.name(),
-            code.name()
-        );
-        match on_error(code) {
-            OnError::Fail(failure) => self.mirror.failed(slot, failure),
-            OnError::FindLeader | OnError::LookAtTopic => {
-                slot.with(|s| s.leader = None);
-                slot.back_off(&text, now_ms());
-                self.mirror.refresh_wanted();
-                self.mirror.wake();
-            }
-            OnError::Wait | OnError::CompareBounds => slot.back_off(&text, now_ms()),
-        }
-    }
-
-    async fn bounds(
-        &self,
-        connection: &mut Connection,
-        slots: &[Arc<Slot>],
-        end: bool,
-    ) -> Result<Vec<std::result::Result<i64, ErrorCode>>> {
-        let names: Vec<(Str, i32)> = slots
-            .iter()
-            .map(|s| (s.name().topic.clone(), s.name().partition))
-            .collect();
-        let wanted = VersionRange::new(1, ListOffsetsRequest::VERSIONS.max);
-        let version = connection
-            .versions()
-            .require::<ListOffsetsRequest>(connection.peer(), wanted)?;
-        let response = connection
-            .call_at(&bounds_request(&names, end), version)
-            .await?;
-        Ok(names
-            .iter()
-            .map(|(topic, partition)| read_bounds(&response, topic, *partition))
-            .collect())
     }
 
     /// Sleeps until a partition may be asked for again or the table changes.

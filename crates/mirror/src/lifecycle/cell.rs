@@ -303,6 +303,12 @@ impl Cell {
         }
     }
 
+    /// When [`Cell::due`] has work again as things are, epoch ms; `None`: when something happens, which wakes the keeper.
+    pub(crate) fn due_next_ms(&self) -> Option<i64> {
+        let idle = self.facts.is_some() && self.write.is_none() && self.action == Action::Nothing;
+        (self.job.is_none() && !idle).then_some(self.due_ms)
+    }
+
     /// A write of this record with the fences of this leadership.
     pub(crate) fn write_of(&self, record: PartitionRecord, state_epoch: i32) -> Write {
         Write {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tarn_replica::MirrorGuard;
 use tarn_wire::{Str, Uuid};
@@ -18,14 +18,17 @@ use crate::seam::{FetchAssignment, MirrorPartition};
 use crate::state::{Desired, MirrorState};
 use crate::store::table::{Entry, StateKey, Write};
 
-/// Longest pause between two passes: retries, back-offs and fetchers are looked after at least this often.
+/// Pause between two passes while something is due soon or waits for what tells nobody.
 const PASS_MS: u64 = 500;
+
+/// Longest pause between two passes. What changes wakes the keeper; a pass looks at every cell, which thousands of quiet partitions would pay for.
+const PASS_MS_MAX: u64 = 5_000;
 
 /// Shortest pause between two passes, so that what comes together goes out in one batch.
 const GATHER_MS: u64 = 2;
 
-/// Passes between two sweeps for keys of mirrors and topics that are gone.
-const SWEEP_PASSES: u32 = 120;
+/// Time between two sweeps for keys of mirrors and topics that are gone.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Topics marked as stopped in one decision.
 const STOPPED_PER_DECISION_MAX: usize = 1_000;
@@ -35,6 +38,8 @@ type Place = (Uuid, i32);
 /// What one pass found.
 #[derive(Default)]
 struct Pass {
+    /// The time at which the next cell is due, epoch ms.
+    next_ms: Option<i64>,
     reads: Vec<(Place, u64, StateKey)>,
     writes: Vec<(Place, u64, Write)>,
     jobs: Vec<(Place, u64, JobKind, CancellationToken)>,
@@ -58,21 +63,31 @@ impl Pass {
     }
 }
 
+/// The pause after a pass, milliseconds.
+fn pause_after(next_ms: Option<i64>, now_ms: i64) -> u64 {
+    let wait_ms = next_ms.map_or(i64::MAX, |next_ms| next_ms.saturating_sub(now_ms));
+    u64::try_from(wait_ms)
+        .unwrap_or(0)
+        .clamp(PASS_MS, PASS_MS_MAX)
+}
+
 impl LifeCycle {
     pub(super) async fn keep(self: Arc<Self>) {
-        let mut passes = 0_u32;
+        let mut swept = Instant::now();
+        let mut pause_ms = PASS_MS;
         loop {
             tokio::select! {
                 () = self.cancel.cancelled() => return,
                 () = self.wake.notified() => {}
-                () = tokio::time::sleep(Duration::from_millis(PASS_MS)) => {}
+                () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
             }
             let pass = self.look();
+            pause_ms = pause_after(pass.next_ms, self.at().ms);
             self.send(pass);
-            passes = passes.wrapping_add(1);
             let asked = self.sweep.swap(false, Ordering::Relaxed);
-            if asked || passes.is_multiple_of(SWEEP_PASSES) {
+            if asked || swept.elapsed() >= SWEEP_EVERY {
                 self.tools.store.sweep(&self.tools.metadata).await;
+                swept = Instant::now();
             }
             tokio::select! {
                 () = self.cancel.cancelled() => return,
@@ -121,19 +136,34 @@ impl LifeCycle {
             }
             self.guard(cell);
             pass.count_stopped(&mut open, place.0, cell);
+            let next_ms = if cell.remembers_failure() || self.wants_guard(cell) {
+                Some(at.ms)
+            } else {
+                cell.due_next_ms()
+            };
+            pass.next_ms = pass.next_ms.into_iter().chain(next_ms).min();
+        }
+        // Topics to be marked: what refuses a mark for now does not say when it will not.
+        if !pass.stopped.is_empty() {
+            pass.next_ms = Some(at.ms);
         }
         pass
     }
 
+    /// Whether the replica room was not yet told who may append.
+    fn wants_guard(&self, cell: &Cell) -> bool {
+        let state = cell.shown().state;
+        cell.facts.is_some()
+            && cell.guarded != Some((cell.change_offset, state))
+            && state != MirrorState::Stopping
+    }
+
     /// Tells the replica room who may append. STOPPING is told by the stop sequence itself, when fetching has ended.
     fn guard(&self, cell: &mut Cell) {
-        let state = cell.shown().state;
-        if cell.facts.is_none()
-            || cell.guarded == Some((cell.change_offset, state))
-            || state == MirrorState::Stopping
-        {
+        if !self.wants_guard(cell) {
             return;
         }
+        let state = cell.shown().state;
         let partition = &cell.partition;
         let Ok(found) = self
             .tools
@@ -162,6 +192,7 @@ impl LifeCycle {
             jobs,
             fetches,
             stopped,
+            next_ms: _,
         } = pass;
         for assignment in fetches {
             self.tools.data.add_partition(assignment);
