@@ -57,10 +57,11 @@ impl Scenario for MirrorBystander {
     }
 
     fn about(&self) -> &'static str {
-        "Tarn mirrors 5,000 partitions (50 topics, a record in each) and is up to date. Eight producers with a connection and a partition each write 5 MB/s to \
-         an ordinary topic, acks=all with log.ack.durability=disk, a batch of five 1,000-byte records every 8 ms each; a latency counts from \
-         the moment at which the batch was due. 10 s undisturbed; then the mirror is paused, the source gets 512,000 bytes for each of the \
-         5,000 partitions and the disk gets all of it, the mirror is resumed, and the latencies until lag 0 are taken. The round ends with the comparison of all copies."
+        "Tarn mirrors 5,000 partitions (50 topics, a record in each) and is up to date. Eight producers with a connection and a partition each \
+         write 5 MB/s to an ordinary topic, acks=all with log.ack.durability=disk, a batch of five 1,000-byte records every 8 ms each; a latency \
+         counts from the moment at which the batch was due. 10 s undisturbed; then the mirror is paused, the source gets 512,000 bytes for each of \
+         the 5,000 partitions and the disk gets all of it, the mirror is resumed, and the latencies until lag 0 are taken. The round ends with the \
+         comparison of all copies."
     }
 
     fn disk_bytes(&self, ctx: &Ctx) -> u64 {

@@ -237,44 +237,34 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the next Fetch while an answer still comes. It asks for the partitions that this answer has finished; when the one that `reading`
-    /// is about is the only one behind, for that, from an estimated offset.
+    /// Sends the next Fetch while an answer still comes, when all that is behind is the partition that `reading` is about: it is asked for from
+    /// an estimated offset. Where several are behind, the source's other session fills the line meanwhile.
     async fn ask_ahead(
         &mut self,
         connection: &mut Connection,
         reading: &Reading,
         negotiated: i16,
     ) -> Result<()> {
-        let current = reading.index;
+        let index = reading.index;
+        let (Some(known), Some(fetch_offset)) = (self.fetch.asked(index), reading.estimate())
+        else {
+            return Ok(());
+        };
         // Without a leader epoch the source could not tell that it is another log by now.
-        let known = self.fetch.asked(current);
-        let known = known.filter(|ask| self.hungry == 1 && ask.current_leader_epoch >= 0);
-        let ahead = known.zip(reading.estimate().filter(|_| self.ahead.estimates()));
-        let finished = |&i: &usize| self.behind[i] && self.answered_in[i] == self.round;
-        let others =
-            (0..self.behind.len()).filter(finished).count() > usize::from(finished(&current));
-        if ahead.is_none() && !others {
+        if known.current_leader_epoch < 0 {
             return Ok(());
         }
         let (_, version) = self.version(negotiated);
         self.renew_wants(version);
-        for index in (0..self.behind.len()).filter(|&i| self.behind[i]) {
-            // What this answer may still bring is not asked for twice.
-            if index == current || self.answered_in[index] != self.round {
-                self.wants.set(index, None);
-                self.touched.push(index);
-            }
-        }
-        if let Some((known, fetch_offset)) = ahead {
-            let ask = Ask {
-                fetch_offset,
-                // Whether the epochs agree is said for our log end only.
-                last_fetched_epoch: -1,
-                ..known
-            };
-            self.wants.set(current, Some(ask));
-            self.estimated = Some(current);
-        }
+        let ask = Ask {
+            fetch_offset,
+            // Whether the epochs agree is said for our log end only.
+            last_fetched_epoch: -1,
+            ..known
+        };
+        self.wants.set(index, Some(ask));
+        self.touched.push(index);
+        self.estimated = Some(index);
         self.is_asked_ahead = true;
         self.send(connection, version).await
     }
@@ -541,7 +531,7 @@ impl Session {
                             bytes,
                             left: connection.fetch_bytes_to_come(),
                         };
-                        if self.may_ask_ahead() && self.ahead.is_due(coming) {
+                        if self.may_ask_ahead(reading.index) && self.ahead.is_due(coming) {
                             self.ask_ahead(connection, reading, negotiated).await?;
                         }
                     }
@@ -569,9 +559,10 @@ impl Session {
         }
     }
 
-    /// Whether the connection may take another Fetch now; what only a connection without open requests can ask goes first.
-    fn may_ask_ahead(&self) -> bool {
-        !self.is_asked_ahead && !self.starts_wanted && self.compare.is_empty()
+    /// Whether a Fetch for this partition may go out now; what only a connection without open requests can ask goes first.
+    fn may_ask_ahead(&self, index: usize) -> bool {
+        let is_free = !self.is_asked_ahead && !self.starts_wanted && self.compare.is_empty();
+        is_free && self.hungry == 1 && self.behind[index] && self.ahead.estimates()
     }
 
     async fn header(&mut self, connection: &Connection, header: &FetchHeader) -> Result<()> {
