@@ -182,7 +182,7 @@ impl LogDir {
             dir_state: Arc::clone(&self.state),
         };
         let log = PartitionLog::open(&path, config, options)?;
-        if let Some(id) = topic_id.filter(|_| found.is_none() && path.is_dir()) {
+        if let Some(id) = topic_id.filter(|_| found.is_none() && lost_topic_id(&path)) {
             // A power cut before the first flush of a new log can take the id and leave the records.
             let file = path.join(checkpoint::PARTITION_METADATA);
             self.state
@@ -399,6 +399,15 @@ fn read_offsets(path: &Path) -> Option<Offsets> {
             tracing::warn!(path = %path.display(), reason, "checkpoint is unusable, the safest values are taken instead");
             None
         }
+    }
+}
+
+/// Whether a folder's `partition.metadata` is what a power cut leaves of it: missing or blank. One that cannot be read or says something else is
+/// left as it is.
+fn lost_topic_id(dir: &Path) -> bool {
+    match fs::read(dir.join(checkpoint::PARTITION_METADATA)) {
+        Ok(content) => content.iter().all(|b| *b == 0 || b.is_ascii_whitespace()),
+        Err(e) => e.kind() == io::ErrorKind::NotFound && dir.is_dir(),
     }
 }
 

@@ -73,7 +73,7 @@ fn a_topic_id_that_a_power_cut_took_is_written_again() {
     ten(&open(&dir, "id").unwrap());
     drop(dir);
     let file = home.root().join("t-0/partition.metadata");
-    for left in [None, Some("")] {
+    for left in [None, Some(""), Some("\0\0\0\0")] {
         fs::remove_file(&file).unwrap();
         if let Some(left) = left {
             fs::write(&file, left).unwrap();
@@ -87,6 +87,11 @@ fn a_topic_id_that_a_power_cut_took_is_written_again() {
             Err(LogError::BadFile { .. })
         ));
     }
+    // What no power cut leaves is not ours to replace.
+    fs::write(&file, "something else").unwrap();
+    let dir = LogDir::open(home.root()).unwrap();
+    open(&dir, "id").unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "something else");
 }
 
 #[test]
