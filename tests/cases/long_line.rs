@@ -50,6 +50,8 @@ fn a_far_source_is_asked_ahead_and_the_copy_is_exact() {
     tarn.add_topics("m", TOPIC);
     tarn.await_caught_up(&source.cluster(), TOPIC, 1, Duration::from_secs(60));
     assert_same_bytes(&source, &tarn, TOPIC, 0);
+    let start = tarn.cluster().start_offset(TOPIC, 0);
+    assert_eq!(start, 0, "the source lost records before they were copied");
     let ahead = frames.take().iter().filter(|f| is_asked_ahead(f)).count();
     assert!(ahead > 0, "no Fetch from an estimated offset was seen");
 }

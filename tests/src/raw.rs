@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -447,12 +447,15 @@ pub const PLAIN: Writer = Writer {
     transactional: false,
 };
 
-/// One uncompressed batch with `values`.
+/// One uncompressed batch with `values`, stamped now: the test's Kafkas look for records past their retention twice a second.
 ///
 /// # Panics
 /// When it cannot be encoded.
 #[must_use]
 pub fn batch(writer: Writer, values: &[&str]) -> Bytes {
+    let now_ms = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64);
     let records: Vec<Record> = (0_i32..)
         .zip(values)
         .map(|(i, value)| Record {
@@ -465,7 +468,7 @@ pub fn batch(writer: Writer, values: &[&str]) -> Bytes {
             timestamp_type: TimestampType::Creation,
             offset: i64::from(i),
             sequence: writer.sequence + i,
-            timestamp: 1_700_000_000_000,
+            timestamp: now_ms,
             key: None,
             value: Some(Bytes::copy_from_slice(value.as_bytes())),
             headers: Default::default(),
