@@ -85,7 +85,8 @@ impl Scenario for LongLine {
         "The source Kafka runs in a network namespace behind two TUN devices and a forwarder of the harness (50 ms each way, 50 MB/s, a queue \
          of one bandwidth-delay product, 0.1 % of the packets lost at random, both directions, seeded); Tarn runs outside with its defaults. \
          The source is set up as a host that serves distant readers: BBR, send buffers up to 32 MiB (net.ipv4.tcp_wmem) and \
-         socket.send.buffer.bytes=-1; with the broker's default of 100 KiB one connection carries about 2 MB/s whatever the reader does. \
+         socket.send.buffer.bytes=-1; with the broker's default of 100 KiB one connection carries about 2 MB/s whatever the reader does; \
+         what its kernel learned of one cell's connections is not kept for the next (tcp_no_metrics_save). \
          Measured are the bytes of the .log files at the destination over 10 s, from 6 s after the first byte on; 50 MB/s counts headers, so \
          that 96.5 % is the most that record bytes can reach. The line with cubic at the source is a bound, not a goal. The copy is compared \
          byte by byte with the source afterwards."
