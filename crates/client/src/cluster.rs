@@ -99,6 +99,7 @@ struct Inner {
     view: Mutex<ClusterView>,
     slots: Mutex<HashMap<Peer, Arc<Slot>>>,
     rotation: AtomicUsize,
+    round_trip_min: Mutex<Option<Duration>>,
 }
 
 /// The place of one connection; the lock makes sure that only one attempt runs.
@@ -122,6 +123,7 @@ impl Cluster {
             view: Mutex::default(),
             slots: Mutex::default(),
             rotation: AtomicUsize::new(0),
+            round_trip_min: Mutex::new(None),
         };
         Cluster {
             inner: Arc::new(inner),
@@ -220,7 +222,20 @@ impl Cluster {
             request_timeout,
             ..common
         };
-        Connection::open(peer, options).await
+        self.open(peer, options).await
+    }
+
+    /// The shortest round trip to any of its brokers so far, as connecting showed it; `None` before the first connection.
+    pub fn round_trip_min(&self) -> Option<Duration> {
+        *self.inner.round_trip_min.lock()
+    }
+
+    async fn open(&self, peer: Peer, options: ConnectionOptions) -> Result<Connection> {
+        let connection = Connection::open(peer, options).await?;
+        let mut min = self.inner.round_trip_min.lock();
+        let known = min.unwrap_or(Duration::MAX);
+        *min = Some(known.min(connection.round_trip()));
+        Ok(connection)
     }
 
     fn peer_of(&self, node: i32) -> Result<Peer> {
@@ -245,7 +260,8 @@ impl Cluster {
         {
             return Err(ClientError::BackingOff(error.to_string()));
         }
-        match Connection::open(peer.clone(), self.inner.options.connection.clone()).await {
+        let options = self.inner.options.connection.clone();
+        match self.open(peer.clone(), options).await {
             Ok(connection) => {
                 let handle = Handle::new(connection, self.inner.options.idle_max);
                 state.backoff.reset();

@@ -71,6 +71,7 @@ struct InFlight {
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
+    round_trip: Duration,
     peer: Peer,
     options: ConnectionOptions,
     versions: Versions,
@@ -97,7 +98,7 @@ impl Connection {
     /// Says whether the name does not resolve, nobody listens, nobody answers, or whoever answers is not a Kafka.
     pub async fn open(peer: Peer, options: ConnectionOptions) -> Result<Connection> {
         let limit = options.connect_timeout;
-        let stream = Stream::connect(
+        let (stream, round_trip) = Stream::connect(
             &peer,
             &options.security,
             options.receive_buffer_bytes,
@@ -106,6 +107,7 @@ impl Connection {
         .await?;
         let mut connection = Connection {
             stream,
+            round_trip,
             peer,
             options,
             versions: Versions::default(),
@@ -122,6 +124,11 @@ impl Connection {
     /// Whom this connection goes to.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// How long the network took to connect: one round trip, and more where a packet was lost or this machine was busy. Names are looked up before.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 
     /// What the broker announced.

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -28,20 +28,22 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects to the first socket address that takes the connection. `limit` covers all of it.
+    /// Connects to the first socket address that takes the connection; gives how long that one took, which is a round trip to whoever listens
+    /// there. `limit` covers all of it.
     pub(crate) async fn connect(
         peer: &Peer,
         security: &Security,
         receive_buffer: Option<u32>,
         limit: Duration,
-    ) -> Result<Stream> {
+    ) -> Result<(Stream, Duration)> {
         let work = async {
             let mut last = None;
             for address in peer.resolve(limit).await? {
+                let begun = Instant::now();
                 match connect_one(address, receive_buffer).await {
                     Ok(tcp) => {
                         let Security::Plaintext = security;
-                        return Ok(Stream::Plain(tcp));
+                        return Ok((Stream::Plain(tcp), begun.elapsed()));
                     }
                     Err(e) => last = Some(e),
                 }

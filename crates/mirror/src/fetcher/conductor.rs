@@ -28,6 +28,13 @@ const DISCONNECT_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Topics in one Metadata.
 const NAMES_CHUNK: usize = 1_000;
 
+/// The default of `mirror.num.replica.fetchers`: only then the number is ours to choose.
+const FETCHERS_DEFAULT: i32 = 2;
+/// Sessions to each broker of a source that is at least [`FAR`] away. Between two answers a connection is silent for a round trip, and a sender
+/// does not take up at once what its neighbour leaves free: with two the line was used to 77–80 %, with four to 84–87 %, with eight no better.
+const FETCHERS_FAR: i32 = 4;
+const FAR: Duration = Duration::from_millis(20);
+
 /// Source node and fetcher index.
 type SessionKey = (i32, i32);
 
@@ -273,7 +280,8 @@ impl Conductor {
 
     /// Puts every partition with a leader on its session. Gives the time at which a broker may be tried again.
     fn place(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
-        let fetchers = self.mirror.settings().fetch.fetchers;
+        let round_trip = self.source.cluster().ok().and_then(|c| c.round_trip_min());
+        let fetchers = fetchers(self.mirror.settings().fetch.fetchers, round_trip);
         let mut groups: BTreeMap<SessionKey, Vec<Arc<Slot>>> = BTreeMap::new();
         for slot in slots {
             if let Some(leader) = slot.with(|s| s.leader) {
@@ -351,6 +359,16 @@ impl Conductor {
     }
 }
 
+/// Sessions to each source broker when so many are `configured`.
+fn fetchers(configured: i32, round_trip: Option<Duration>) -> i32 {
+    let is_far = round_trip.is_some_and(|time| time >= FAR);
+    if configured == FETCHERS_DEFAULT && is_far {
+        FETCHERS_FAR
+    } else {
+        configured
+    }
+}
+
 impl Pause {
     fn new(mirror: &MirrorPlane) -> Pause {
         let initial = u64::try_from(mirror.settings().fetch.backoff_ms)
@@ -369,5 +387,21 @@ impl Pause {
     fn succeeded(&mut self) {
         self.backoff.reset();
         self.until = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_far_source_has_more_sessions_and_only_where_nobody_chose() {
+        let far = Some(FAR);
+        assert_eq!(fetchers(FETCHERS_DEFAULT, None), FETCHERS_DEFAULT);
+        let near = Some(Duration::from_millis(1));
+        assert_eq!(fetchers(FETCHERS_DEFAULT, near), FETCHERS_DEFAULT);
+        assert_eq!(fetchers(FETCHERS_DEFAULT, far), FETCHERS_FAR);
+        assert_eq!(fetchers(1, far), 1);
+        assert_eq!(fetchers(8, far), 8);
     }
 }
