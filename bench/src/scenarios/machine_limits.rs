@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::bare_requests;
 use crate::rows::measure;
 use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 
@@ -16,6 +17,7 @@ const HOT_BYTES: usize = 256 * 1024;
 const DISK_BYTES: u64 = 1_000_000_000;
 const SMALL_SYNCS: u64 = 4_000;
 const LOOP_MS: u64 = 500;
+const BARE_REQUESTS: u64 = 500_000;
 
 /// The scenario.
 #[derive(Debug)]
@@ -37,7 +39,8 @@ impl Scenario for MachineLimits {
     fn about(&self) -> &'static str {
         "No broker runs. One thread copies 256 KiB again and again, takes its CRC-32C, and appends 1 GB to a file in the folder where the \
          brokers keep their data: in pieces of 256 KiB with one fdatasync at the end, in pieces of 1 MiB with an fdatasync each, and in \
-         pieces of 4 KiB with an fdatasync each."
+         pieces of 4 KiB with an fdatasync each. Then one or two threads serve 50 connections that have one request of 230 bytes in flight \
+         each: it is received, 170 bytes go to one of 8 files, 70 bytes are the answer, and nothing else is done."
     }
 
     fn runs_systems(&self) -> bool {
@@ -85,6 +88,17 @@ impl Rounds for Loops {
             measure::MB_PER_S,
             synced,
         ));
+        for (threads, cell) in [
+            (1, "receive, write, answer; 1 thread"),
+            (2, "receive, write, answer; 2 threads"),
+        ] {
+            let requests = ctx.scaled(BARE_REQUESTS, 1_000);
+            samples.push(sample(
+                cell,
+                measure::PROCESSOR_S_PER_1000_REQUESTS,
+                bare_requests::processor_s_per_1000(scratch.path(), threads, requests)?,
+            ));
+        }
         let times = small_syncs(&mut file, ctx.scaled(SMALL_SYNCS, 50))?;
         for (measure, share) in [
             (measure::P50_MS, 0.5),

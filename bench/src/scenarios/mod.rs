@@ -3,6 +3,7 @@
 use crate::scenario::Scenario;
 
 // The machine itself.
+mod bare_requests;
 pub mod machine_limits;
 
 // Brokers: produce, consume, end to end, durability (P1–P8).
