@@ -279,7 +279,7 @@ pub(super) fn last(topics: &[Wanted]) -> Vec<At> {
     everywhere(topics).pop().into_iter().collect()
 }
 
-/// Produces one record to each of `open`, partitions of `topics`, again and again until each was accepted once. `started` is when the clock
+/// Produces one record to each of `open`, partitions of `topics`, again and again until each was accepted once; to one alone until the first is. `started` is when the clock
 /// began.
 pub(super) fn produce_until_accepted(
     port: u16,
@@ -299,13 +299,16 @@ pub(super) fn produce_until_accepted(
             "{} of {wanted} partitions accepted nothing within {limit:?}: {last_refusal}",
             open.len()
         );
+        // A producer's first request is for one partition; an answer for thousands comes when the last of them is done.
+        let most = if first.is_none() { 1 } else { TRIED_AT_ONCE };
+        let at_once = open.len().min(most);
         let connected = match client.take() {
             Some(client) => Ok(client),
             None => RawClient::connect(port),
         };
         let tried = connected.and_then(|mut connected| {
             let patience = limit.saturating_sub(started.elapsed()).max(ANSWER_LEAST);
-            let refused = produce_once(&mut connected, topics, &open, &batch, patience)?;
+            let refused = produce_once(&mut connected, topics, &open[..at_once], &batch, patience)?;
             Ok((connected, refused))
         });
         match tried {
@@ -314,11 +317,10 @@ pub(super) fn produce_until_accepted(
                 if let Some((_, code)) = refused.iter().next() {
                     last_refusal = format!("error code {code}");
                 }
-                let tried = open.len().min(TRIED_AT_ONCE);
-                if refused.len() < tried {
+                if refused.len() < at_once {
                     first.get_or_insert(started.elapsed());
                 }
-                let tail = open.split_off(tried);
+                let tail = open.split_off(at_once);
                 open.retain(|at| refused.contains_key(at));
                 // Those that wait behind come first, so that one that stays closed holds up nobody.
                 open.splice(0..0, tail);
@@ -336,7 +338,7 @@ pub(super) fn produce_until_accepted(
     })
 }
 
-/// One produce request for the first of `open`; gives those that were refused, with the error code.
+/// One produce request for all of `open`; gives those that were refused, with the error code.
 fn produce_once(
     client: &mut RawClient,
     topics: &[Wanted],
@@ -345,7 +347,7 @@ fn produce_once(
     patience: Duration,
 ) -> Result<BTreeMap<At, i16>> {
     let mut by_topic: BTreeMap<usize, Vec<PartitionProduceData>> = BTreeMap::new();
-    for &(topic, partition) in &open[..open.len().min(TRIED_AT_ONCE)] {
+    for &(topic, partition) in open {
         by_topic.entry(topic).or_default().push(
             PartitionProduceData::default()
                 .with_index(partition)

@@ -37,7 +37,7 @@ impl Scenario for Restart {
 
     fn about(&self) -> &'static str {
         "A broker takes 3 GB of 1 KB records into 8 partitions with acks=1, is killed with SIGKILL right after the last acknowledgement, and is started \
-         again; and another with 3,000 partitions of one record each. The time runs from the start of the process to the first accepted produce; \
+         again; and another with 3,000 partitions of one record each. The time runs from the start of the process to the first accepted produce, a request for one partition; \
          the cells \"…, every partition\" run to the accepted produce in the partition that came last. The data is in the page cache for both."
     }
 

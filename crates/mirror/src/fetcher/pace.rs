@@ -32,6 +32,8 @@ const REST_BYTES_MAX: u64 = 256 * 1024;
 /// What an answer looked like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
+    /// Most bytes that it was asked for.
+    pub(super) asked_bytes: i32,
     /// From the request to the first byte.
     pub(super) waited: Duration,
     /// From the first byte to the last.
@@ -92,8 +94,8 @@ impl Pace {
     }
 
     /// Whether the source had more than an answer holds.
-    pub(super) fn is_full(&self, answer: Answer) -> bool {
-        answer.bytes >= u64::try_from(self.bytes_max / 4 * 3).unwrap_or(0)
+    pub(super) fn is_full(answer: Answer) -> bool {
+        answer.bytes >= u64::try_from(answer.asked_bytes / 4 * 3).unwrap_or(0)
     }
 
     /// Learns from a complete answer.
@@ -107,8 +109,10 @@ impl Pace {
         if self.configured != RESPONSE_BYTES_DEFAULT {
             return;
         }
-        if self.is_full(answer) && answer.waited * WAIT_SHARE > answer.receiving {
-            self.bytes_max = self.bytes_max.saturating_mul(2).min(RESPONSE_BYTES_MAX);
+        if Self::is_full(answer) && answer.waited * WAIT_SHARE > answer.receiving {
+            // What went out meanwhile may ask for more already.
+            let doubled = answer.asked_bytes.saturating_mul(2);
+            self.bytes_max = self.bytes_max.max(doubled).min(RESPONSE_BYTES_MAX);
         }
     }
 }
@@ -119,6 +123,7 @@ mod tests {
 
     fn answer(waited_ms: u64, receiving_ms: u64, bytes: i32) -> Answer {
         Answer {
+            asked_bytes: bytes.max(RESPONSE_BYTES_DEFAULT),
             waited: Duration::from_millis(waited_ms),
             receiving: Duration::from_millis(receiving_ms),
             bytes: u64::try_from(bytes).expect("a size"),
@@ -134,6 +139,18 @@ mod tests {
             pace.answered(answer(100, u64::try_from(bytes).unwrap() / 50_000, bytes));
         }
         assert_eq!(pace.bytes_max(), RESPONSE_BYTES_MAX);
+    }
+
+    #[test]
+    fn an_answer_is_full_by_what_it_was_asked_for() {
+        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        let first = answer(100, 200, RESPONSE_BYTES_DEFAULT);
+        pace.answered(first);
+        assert_eq!(pace.bytes_max(), 2 * RESPONSE_BYTES_DEFAULT);
+        // Asked for ahead, before the size grew.
+        assert!(Pace::is_full(first));
+        pace.answered(first);
+        assert_eq!(pace.bytes_max(), 2 * RESPONSE_BYTES_DEFAULT);
     }
 
     #[test]

@@ -102,7 +102,9 @@ pub(super) struct Session {
     estimated: Option<usize>,
     /// Partitions that wait for what only a connection without open requests can ask.
     starts_wanted: bool,
+    /// The last Fetch: when it went out, and most bytes of its answer.
     sent_at: Instant,
+    asked_bytes: i32,
     /// Number of the answer, and by partition the last answer that spoke of it.
     round: u64,
     answered_in: Vec<u64>,
@@ -143,6 +145,7 @@ impl Session {
             estimated: None,
             starts_wanted: false,
             sent_at: Instant::now(),
+            asked_bytes: 0,
             round: 0,
             answered_in: Vec::new(),
             by_id: false,
@@ -232,7 +235,7 @@ impl Session {
             .fetch
             .plan(&mut self.wants, version >= FETCH_SESSIONS_FROM);
         let request = self.request(&plan, version);
-        self.sent_at = Instant::now();
+        (self.sent_at, self.asked_bytes) = (Instant::now(), request.max_bytes);
         connection.send_fetch(&request, version).await?;
         Ok(())
     }
@@ -515,6 +518,7 @@ impl Session {
         let mut event = first;
         let begun = Instant::now();
         let waited = begun.saturating_duration_since(self.sent_at);
+        let asked_bytes = self.asked_bytes;
         let mut bytes = 0;
         self.round += 1;
         loop {
@@ -545,11 +549,12 @@ impl Session {
                     self.learn(&node_endpoints);
                     self.complete = true;
                     let answer = Answer {
+                        asked_bytes,
                         waited,
                         receiving: begun.elapsed(),
                         bytes,
                     };
-                    let is_full = self.pace.is_full(answer);
+                    let is_full = Pace::is_full(answer);
                     self.ahead.answered((!ahead).then_some(waited), is_full);
                     self.pace.answered(answer);
                     return Ok(());
