@@ -158,7 +158,7 @@ pub fn section(folder: &Path) -> Result<Option<String>> {
         return Ok(None);
     };
     let mut text = String::from(
-        "The rival runs with the better of its documented defaults and the tuned settings. Kafka: `KAFKA_DEFAULTS` and `KAFKA_TUNED` in \
+        "The rival is to run with the better of its documented defaults and the tuned settings; where the last two columns differ, the row has to be measured anew. Kafka: `KAFKA_DEFAULTS` and `KAFKA_TUNED` in \
          `bench/src/scenarios/broker.rs`; MirrorMaker 2: `Tuning` in `bench/src/mm2.rs`. `bin/bench.sh settings` tries both, the rival alone:\n\n\
          | rival | row | measure | defaults | tuned | better | the rows ran with |\n|---|---|---|---|---|---|---|\n",
     );
