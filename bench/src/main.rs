@@ -18,7 +18,7 @@ use tarn_bench::{machine, page, pages, scenarios, settings, table};
 #[derive(Parser, Debug)]
 #[command(name = "bench.sh")]
 struct Arguments {
-    /// Scenarios or rows (P1, X5), "all", "list" to see them, "page" to build the page only, "settings" to try the rivals' settings
+    /// Scenarios or rows (P1, X5), "all", "list" to see them, "page" to build the page only, "settings" (with scenarios or alone) to try the rivals' settings
     #[arg(required = true, value_name = "SCENARIO")]
     what: Vec<String>,
     /// Whom to measure against: a list of kafka and mm2, or none
@@ -74,13 +74,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     }
     let options = options(arguments)?;
-    let tries_settings = arguments.what == ["settings"];
-    let chosen = if tries_settings {
-        let all = scenarios::all().into_iter();
-        all.filter(|scenario| settings::decides(*scenario))
-            .collect()
-    } else {
-        choose(&arguments.what)?
+    let (tries_settings, chosen) = match arguments.what.split_first() {
+        Some((first, of)) if first == "settings" => (true, with_settings(of)?),
+        _ => (false, choose(&arguments.what)?),
     };
     if let Some(sentence) = machine::raise_descriptor_limit() {
         eprintln!("bench: {sentence}");
@@ -191,6 +187,20 @@ fn choose(what: &[String]) -> Result<Vec<&'static dyn Scenario>> {
         .collect())
 }
 
+/// The scenarios of `what`, or all, whose rivals have settings to try.
+fn with_settings(what: &[String]) -> Result<Vec<&'static dyn Scenario>> {
+    let all = ["all".to_owned()];
+    let mut chosen = choose(if what.is_empty() { &all } else { what })?;
+    chosen.retain(|scenario| settings::decides(*scenario));
+    if chosen.is_empty() {
+        bail!(
+            "{} has no rival whose settings could be tried",
+            what.join(", ")
+        );
+    }
+    Ok(chosen)
+}
+
 /// A context that shows progress with the time since the start of the scenario.
 fn context(
     arguments: &Arguments,
@@ -226,6 +236,18 @@ mod tests {
     fn a_row_chooses_the_scenario_that_fills_it() {
         let chosen = choose(&["m1".to_owned()]).unwrap();
         assert_eq!(chosen[0].name(), "machine-limits");
+    }
+
+    #[test]
+    fn only_scenarios_whose_rival_has_settings_are_tried() {
+        let names = |what: &[&str]| {
+            let what: Vec<String> = what.iter().map(|&name| name.to_owned()).collect();
+            with_settings(&what).map(|all| all.iter().map(|s| s.name()).collect::<Vec<_>>())
+        };
+        assert!(!names(&[]).unwrap().contains(&"wan"));
+        assert_eq!(names(&["P1", "wan"]).unwrap(), ["broker-throughput"]);
+        let said = names(&["wan"]).unwrap_err().to_string();
+        assert_eq!(said, "wan has no rival whose settings could be tried");
     }
 
     #[test]

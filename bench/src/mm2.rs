@@ -2,7 +2,7 @@
 //! worker (the heartbeat and checkpoint connectors, which copy no records, are left out in its favour): so topics can be added to one that is
 //! warm, by the worker's REST interface, as a user would.
 //!
-//! Which settings a row takes is decided here, once; `settings` tries them against the documented defaults.
+//! The settings are here; which of them a row takes is said by its scenario, and `settings` tries them against the documented defaults.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -79,22 +79,22 @@ impl Tuning {
     }
 }
 
-/// The settings of a row about the cost and the speed of copying: the tuned ones, unless the defaults are being tried.
+/// The settings of a row about the cost and the speed of copying, as the scenario or the trial of settings asks for.
 #[must_use]
-pub fn best_for_throughput(ctx: &Ctx) -> Tuning {
+pub fn for_throughput(ctx: &Ctx) -> Tuning {
     chosen(ctx, Tuning::Throughput)
 }
 
-/// The settings of a row about lag, chosen like those of [`best_for_throughput`].
+/// The settings of a row about lag, chosen like those of [`for_throughput`].
 #[must_use]
-pub fn best_for_lag(ctx: &Ctx) -> Tuning {
+pub fn for_lag(ctx: &Ctx) -> Tuning {
     chosen(ctx, Tuning::Latency)
 }
 
 fn chosen(ctx: &Ctx, tuned: Tuning) -> Tuning {
     match ctx.rival_settings() {
-        Some(RivalSettings::Default) => Tuning::Default,
-        Some(RivalSettings::Tuned) | None => tuned,
+        RivalSettings::Default => Tuning::Default,
+        RivalSettings::Tuned => tuned,
     }
 }
 

@@ -71,6 +71,7 @@ pub fn run(
     }
     check(scenario, ctx)?;
     quiet_machine(ctx, options)?;
+    ctx.set_rival_settings(scenario.rival_settings());
     let mut setup = guarded(|| scenario.setup(ctx))?;
     record.remarks = ctx.take_remarks();
     record.machine = Machine::look();

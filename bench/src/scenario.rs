@@ -114,6 +114,11 @@ pub trait Scenario: Sync {
     /// Whom it is measured against; `None`: Tarn only.
     fn rival(&self) -> Option<Side>;
 
+    /// What the rival runs with in its rows: the better of both, as `settings` found by trial.
+    fn rival_settings(&self) -> RivalSettings {
+        RivalSettings::Default
+    }
+
     /// What is measured and how, in sentences for the page: shapes, settings, what the figures include and what not.
     fn about(&self) -> &'static str {
         ""
@@ -156,7 +161,7 @@ pub struct Ctx {
     remarks: RefCell<Vec<String>>,
     say: Box<dyn Fn(&str)>,
     profiles: Option<PathBuf>,
-    rival_settings: Cell<Option<RivalSettings>>,
+    rival_settings: Cell<RivalSettings>,
 }
 
 impl fmt::Debug for Ctx {
@@ -176,7 +181,7 @@ impl Ctx {
             remarks: RefCell::default(),
             say: Box::new(say),
             profiles: None,
-            rival_settings: Cell::default(),
+            rival_settings: Cell::new(RivalSettings::Default),
         }
     }
 
@@ -189,14 +194,14 @@ impl Ctx {
         }
     }
 
-    /// From now on rivals run with `settings`, whatever the rows of the page give them.
-    pub fn try_settings(&self, settings: RivalSettings) {
-        self.rival_settings.set(Some(settings));
+    /// From now on rivals run with `settings`.
+    pub fn set_rival_settings(&self, settings: RivalSettings) {
+        self.rival_settings.set(settings);
     }
 
-    /// What rivals shall run with; `None`: what the rows of the page give them.
+    /// What rivals shall run with; the runner says it before the first round.
     #[must_use]
-    pub fn rival_settings(&self) -> Option<RivalSettings> {
+    pub fn rival_settings(&self) -> RivalSettings {
         self.rival_settings.get()
     }
 

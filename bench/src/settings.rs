@@ -1,5 +1,6 @@
 //! Which settings serve the rivals better: a trial of their documented defaults against the tuned ones, kept beside the figures and shown on the
-//! page. The settings themselves stand where they are used: Kafka's in `scenarios/broker.rs`, MirrorMaker 2's in `mm2.rs`.
+//! page. The settings themselves stand where they are used: Kafka's in `scenarios/broker.rs`, MirrorMaker 2's in `mm2.rs`; which of them a row
+//! runs with is `Scenario::rival_settings`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,12 +14,14 @@ use crate::pages;
 use crate::rows::{self, Better, measure};
 use crate::runner::{self, Options};
 use crate::scenario::{Ctx, RivalSettings, Scenario, Side};
+use crate::scenarios;
 use crate::stats::{Spread, figure, moment};
 use crate::store::Round;
 
 /// What decides: the scenario that runs, and the figures of the rival that are compared. A scenario runs once for all its lines.
-const DECIDING: [Deciding; 7] = [
+const DECIDING: [Deciding; 17] = [
     deciding("broker-throughput", "P1", "", measure::PROCESSOR_S_PER_GB),
+    deciding("broker-throughput", "P3", "", measure::PROCESSOR_S_PER_GB),
     deciding("broker-throughput", "P4", "", measure::MB_PER_S),
     deciding(
         "broker-requests",
@@ -26,10 +29,34 @@ const DECIDING: [Deciding; 7] = [
         "",
         measure::PROCESSOR_S_PER_1000_REQUESTS,
     ),
+    deciding("broker-latency", "P6", "", measure::P99_MS),
+    deciding("broker-latency", "P7", "", measure::P99_MS),
+    deciding("broker-durability", "P8", "throughput", measure::MB_PER_S),
+    deciding("broker-durability", "P8", "latency", measure::P99_MS),
     deciding("mirror-copy", "X1", "", measure::PROCESSOR_S_PER_GB),
     deciding("mirror-copy", "X3", "", measure::MB_PER_S),
+    deciding("mirror-copy", "X4", "", measure::SECONDS),
+    deciding(
+        "mirror-compressed",
+        "X2",
+        "zstd",
+        measure::PROCESSOR_S_PER_GB,
+    ),
+    deciding(
+        "mirror-compressed",
+        "X2",
+        "lz4",
+        measure::PROCESSOR_S_PER_GB,
+    ),
     deciding("mirror-lag", "X5", "5 MB/s", measure::P99_MS),
     deciding("mirror-lag", "X5", "10 MB/s", measure::P99_MS),
+    deciding(
+        "mirror-fanin",
+        "X6",
+        "1,000 partitions",
+        measure::PERCENT_OF_A_CORE,
+    ),
+    deciding("mirror-fanin", "X6", "1,000 partitions", measure::P99_MS),
 ];
 /// Below the folder of the records, in a folder of its own: it is no record of a scenario.
 const FILE: &str = "settings/trials.json";
@@ -71,14 +98,6 @@ struct Trials {
     trials: Vec<Trial>,
 }
 
-/// What the published rows give a rival.
-fn published(side: Side) -> RivalSettings {
-    match side {
-        Side::Mm2 => RivalSettings::Tuned,
-        Side::Tarn | Side::Kafka => RivalSettings::Default,
-    }
-}
-
 /// Whether `scenario` has a part in the trial.
 #[must_use]
 pub fn decides(scenario: &dyn Scenario) -> bool {
@@ -102,6 +121,7 @@ pub fn run(
         .context("a scenario without a rival has no settings to try")?;
     runner::check(scenario, ctx)?;
     runner::quiet_machine(ctx, options)?;
+    ctx.set_rival_settings(scenario.rival_settings());
     let mut setup = runner::guarded(|| scenario.setup(ctx))?;
     let commit = machine::commit(repository);
     let mut fresh = Vec::new();
@@ -112,7 +132,7 @@ pub fn run(
         }
         for settings in order {
             ctx.progress(format!("{} with {}", rival.title(), settings.title()));
-            ctx.try_settings(settings);
+            ctx.set_rival_settings(settings);
             let before = runner::quiet_machine(ctx, options)?;
             let round = runner::one_round(setup.as_mut(), ctx, (number, rival), before, &commit)?;
             fresh.push(Trial {
@@ -158,12 +178,14 @@ pub fn section(folder: &Path) -> Result<Option<String>> {
         return Ok(None);
     };
     let mut text = String::from(
-        "The rival is to run with the better of its documented defaults and the tuned settings; where the last two columns differ, the row has to be measured anew. Kafka: `KAFKA_DEFAULTS` and `KAFKA_TUNED` in \
-         `bench/src/scenarios/broker.rs`; MirrorMaker 2: `Tuning` in `bench/src/mm2.rs`. `bin/bench.sh settings` tries both, the rival alone:\n\n\
+        "The rival is to run with the better of its documented defaults and the tuned settings; a scenario gives all its rows the same, so where its figures disagree the last two columns differ. Kafka: `KAFKA_DEFAULTS` and `KAFKA_TUNED` in \
+         `bench/src/scenarios/broker.rs`; MirrorMaker 2: `Tuning` in `bench/src/mm2.rs`. `bin/bench.sh settings` tries both, the rival alone (medians):\n\n\
          | rival | row | measure | defaults | tuned | better | the rows ran with |\n|---|---|---|---|---|---|---|\n",
     );
     for line in DECIDING {
-        let Some(side) = side_of(&all, &line) else {
+        let mut known = scenarios::all().into_iter();
+        let scenario = known.find(|s| s.name() == line.scenario);
+        let Some((side, scenario)) = side_of(&all, &line).zip(scenario) else {
             continue;
         };
         let figures = [RivalSettings::Default, RivalSettings::Tuned]
@@ -189,7 +211,7 @@ pub fn section(folder: &Path) -> Result<Option<String>> {
             figure(default),
             figure(tuned),
             better.title(),
-            published(side).title(),
+            scenario.rival_settings().title(),
         )?;
     }
     if let Some(last) = all.trials.iter().max_by_key(|t| t.round.ended_unix_s) {
@@ -239,7 +261,6 @@ fn is_better(line: &Deciding, a: f64, b: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenarios;
     use crate::store::tests::round;
 
     fn trial(settings: RivalSettings, value: f64) -> Trial {

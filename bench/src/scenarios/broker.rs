@@ -43,11 +43,11 @@ const KEYED_BATCHES: usize = 2;
 /// Requests in flight of a Java producer.
 const KEYED_IN_FLIGHT: usize = 5;
 
-/// The settings of Kafka in the rows: its defaults, unless the tuned ones are being tried.
+/// The settings of Kafka that the scenario, or the trial of settings, asks for.
 pub(crate) fn kafka_settings(ctx: &Ctx) -> &'static [(&'static str, &'static str)] {
     match ctx.rival_settings() {
-        Some(RivalSettings::Tuned) => KAFKA_TUNED,
-        Some(RivalSettings::Default) | None => KAFKA_DEFAULTS,
+        RivalSettings::Tuned => KAFKA_TUNED,
+        RivalSettings::Default => KAFKA_DEFAULTS,
     }
 }
 

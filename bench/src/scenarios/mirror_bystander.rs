@@ -103,7 +103,7 @@ struct Outages {
 
 impl Rounds for Outages {
     fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
-        let tuning = mm2::best_for_throughput(ctx);
+        let tuning = mm2::for_throughput(ctx);
         let mut to = Destination::start(ctx, side, &self.source, tuning, &[])?;
         ctx.progress("first copy of what the source holds");
         to.add("wide-.*")?;

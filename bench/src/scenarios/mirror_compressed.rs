@@ -86,7 +86,7 @@ struct Copies {
 
 impl Rounds for Copies {
     fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
-        let tuning = mm2::best_for_throughput(ctx);
+        let tuning = mm2::for_throughput(ctx);
         let mut to = Destination::start(ctx, side, &self.source, tuning, &[])?;
         let mut samples = Vec::new();
         for (name, warm, filled) in &self.codecs {

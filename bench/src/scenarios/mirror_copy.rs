@@ -148,7 +148,7 @@ impl Copies {
         let source = &self.source;
         ctx.progress(format!("{}: start and warm-up", side.title()));
         let started = Instant::now();
-        let mut to = Destination::start(ctx, side, source, mm2::best_for_throughput(ctx), &[])?;
+        let mut to = Destination::start(ctx, side, source, mm2::for_throughput(ctx), &[])?;
         copy(&mut to, source, &self.warm)?;
         let cold_s = started.elapsed().as_secs_f64();
         let cold = to.usage().processor_s / self.warm.gb;
@@ -188,7 +188,7 @@ impl Copies {
     fn page_cache(&self, ctx: &Ctx) -> Result<Vec<Sample>> {
         ctx.progress("Tarn with log.ack.durability=page-cache");
         let settings = [("log.ack.durability", "page-cache")];
-        let tuning = mm2::best_for_throughput(ctx);
+        let tuning = mm2::for_throughput(ctx);
         let mut to = Destination::start(ctx, Side::Tarn, &self.source, tuning, &settings)?;
         copy(&mut to, &self.source, &self.gib)?;
         let copied = copy(&mut to, &self.source, &self.copy)?;

@@ -125,7 +125,7 @@ struct FanIn {
 
 impl Rounds for FanIn {
     fn round(&mut self, ctx: &Ctx, side: Side) -> Result<Vec<Sample>> {
-        let mut to = Destination::start(ctx, side, &self.source, mm2::best_for_lag(ctx), &[])?;
+        let mut to = Destination::start(ctx, side, &self.source, mm2::for_lag(ctx), &[])?;
         let mut samples = Vec::new();
         let mut proven = self.narrow.clone();
         let all: Vec<Topic> = self.narrow.iter().chain(&self.wide).cloned().collect();

@@ -87,7 +87,7 @@ impl Rounds for Streams {
             let lags = self.stream(ctx, &topic, bytes_per_s, None)?;
             samples.extend(figures(&cell, &lags));
         }
-        let mut to = Destination::start(ctx, side, &self.source, mm2::best_for_lag(ctx), &[])?;
+        let mut to = Destination::start(ctx, side, &self.source, mm2::for_lag(ctx), &[])?;
         for (rate, bytes_per_s) in RATES {
             ctx.progress(format!("{}: {rate}", side.title()));
             let topic = self.fresh_topic()?;
