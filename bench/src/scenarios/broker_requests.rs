@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::broker::{Broker, PARTITIONS, TARN_PAGE_CACHE, latency_samples};
 use crate::load::{Produce, Shape, Topic};
 use crate::rows::measure;
-use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, RivalSettings, Rounds, Sample, Scenario, Side};
 
 const CONNECTIONS: usize = 50;
 const VALUE_BYTES: usize = 100;
@@ -35,6 +35,10 @@ impl Scenario for BrokerRequests {
 
     fn rival(&self) -> Option<Side> {
         Some(Side::Kafka)
+    }
+
+    fn rival_settings(&self) -> RivalSettings {
+        RivalSettings::Tuned
     }
 
     fn about(&self) -> &'static str {

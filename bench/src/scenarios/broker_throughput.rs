@@ -10,7 +10,7 @@ use super::broker::{self, Broker, PARTITIONS, TARN_PAGE_CACHE};
 use crate::load::{Cluster, Consume, Consumed, End, Topic};
 use crate::process::Usage;
 use crate::rows::measure;
-use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, RivalSettings, Rounds, Sample, Scenario, Side};
 
 /// Produced, then consumed, in a full round.
 const BYTES: u64 = 3_000_000_000;
@@ -36,6 +36,10 @@ impl Scenario for BrokerThroughput {
 
     fn rival(&self) -> Option<Side> {
         Some(Side::Kafka)
+    }
+
+    fn rival_settings(&self) -> RivalSettings {
+        RivalSettings::Tuned
     }
 
     fn about(&self) -> &'static str {

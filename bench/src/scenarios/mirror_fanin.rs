@@ -14,7 +14,7 @@ use crate::mirroring::wire::{self, Topic};
 use crate::mm2;
 use crate::process::{Meter, Usage};
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, ROUNDS_SLOW, RivalSettings, Rounds, Sample, Scenario, Side};
 
 /// Topics of the first cell, and those that the second adds.
 const NARROW_TOPICS: u64 = 10;
@@ -52,6 +52,10 @@ impl Scenario for MirrorFanIn {
 
     fn rival(&self) -> Option<Side> {
         Some(Side::Mm2)
+    }
+
+    fn rival_settings(&self) -> RivalSettings {
+        RivalSettings::Tuned
     }
 
     fn rounds(&self) -> u32 {

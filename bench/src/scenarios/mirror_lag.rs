@@ -10,7 +10,7 @@ use crate::mirroring::source::Source;
 use crate::mirroring::wire::{self, Topic};
 use crate::mm2;
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, ROUNDS_SLOW, RivalSettings, Rounds, Sample, Scenario, Side};
 use tarn_tests::raw::RawClient;
 
 const RATES: [(&str, u64); 2] = [("5 MB/s", 5_000_000), ("10 MB/s", 10_000_000)];
@@ -36,6 +36,10 @@ impl Scenario for MirrorLag {
 
     fn rival(&self) -> Option<Side> {
         Some(Side::Mm2)
+    }
+
+    fn rival_settings(&self) -> RivalSettings {
+        RivalSettings::Tuned
     }
 
     fn rounds(&self) -> u32 {

@@ -1,5 +1,5 @@
 //! Ranges of files that are not in the page cache: found out without waiting, loaded on blocking threads, so that a reader of old data never
-//! holds up the connections of an async worker. Not here: sending.
+//! holds up the connections of an async worker; small ones are copied out when they are there. Not here: sending.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -8,8 +8,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
+use tarn_wire::FileRange;
 use tokio::sync::Semaphore;
 
 /// Ranges loaded at the same time; more readers of cold data wait for each other, as they would at the disk.
@@ -28,6 +30,18 @@ pub(super) async fn warm(file: &Arc<File>, range: Range<u64>) -> io::Result<()> 
     let file = file.clone();
     let load = tokio::task::spawn_blocking(move || load(&file, range));
     load.await.map_err(io::Error::other)?
+}
+
+/// The bytes of a range of at most `bytes_max` when all of them are in memory; one call.
+pub(super) fn copy_if_warm(range: &FileRange, bytes_max: u64) -> Option<Bytes> {
+    let len = usize::try_from(range.len)
+        .ok()
+        .filter(|_| range.len <= bytes_max)?;
+    let mut bytes = vec![0; len];
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let file = &*range.file;
+    let read = rustix::io::preadv2(file, &mut into, range.offset, ReadWriteFlags::NOWAIT);
+    (read == Ok(len)).then(|| Bytes::from(bytes))
 }
 
 /// Whether a byte can be read without waiting for a disk. A file system that cannot say counts as warm.

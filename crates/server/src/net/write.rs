@@ -1,5 +1,6 @@
-//! Writes answer frames: inline pieces with one vectored write, file ranges with `sendfile`, never a copy of record bytes in user space.
-//! What of a file is not in memory is loaded elsewhere first (`cold`).
+//! Writes answer frames: inline pieces with one vectored write, file ranges with `sendfile`. Only small ranges are copied: `sendfile` cannot send
+//! what stands behind a range, so that a reader would be woken for an answer of which the end is still missing, and a frame with small
+//! ranges of many partitions would cost several calls for each. What of a file is not in memory is loaded elsewhere first (`cold`).
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -14,6 +15,10 @@ use super::cold;
 
 /// Most pieces in one vectored write.
 const PIECES_MAX: usize = 64;
+/// Longest range that is copied.
+const COPIED_BYTES_MAX: u64 = 32 * 1024;
+/// Copies that wait for the next write; more are written first, so that an answer of many small ranges needs little memory.
+const COPIES_HELD_BYTES_MAX: usize = 256 * 1024;
 /// Most bytes in one `sendfile`; other tasks of the worker get their turn in between.
 const SENDFILE_BYTES_MAX: u64 = 4 << 20;
 
@@ -24,13 +29,25 @@ pub(crate) async fn write_frame(
     stall_max: Duration,
 ) -> io::Result<()> {
     let mut inline: Vec<Bytes> = Vec::new();
+    let mut copied = 0;
     for segment in frame.segments {
         match segment {
             Segment::Bytes(bytes) => inline.push(bytes),
-            Segment::File(range) => {
-                write_ahead_of_file(stream, &mut inline, stall_max).await?;
-                send_file(stream, range, stall_max).await?;
-            }
+            Segment::File(range) => match cold::copy_if_warm(&range, COPIED_BYTES_MAX) {
+                Some(bytes) => {
+                    copied += bytes.len();
+                    inline.push(bytes);
+                    if copied >= COPIES_HELD_BYTES_MAX {
+                        copied = 0;
+                        write_inline(stream, &mut inline, stall_max).await?;
+                    }
+                }
+                None => {
+                    copied = 0;
+                    write_ahead_of_file(stream, &mut inline, stall_max).await?;
+                    send_file(stream, range, stall_max).await?;
+                }
+            },
         }
     }
     write_inline(stream, &mut inline, stall_max).await
@@ -169,22 +186,8 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn inline_pieces_and_file_ranges_arrive_in_order() {
-        let mut file = tempfile::tempfile().unwrap();
-        let content: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
-        file.write_all(&content).unwrap();
-        let range = FileRange {
-            file: Arc::new(file),
-            offset: 1000,
-            len: 2_500_000,
-        };
-        let segments = vec![
-            Segment::Bytes(Bytes::from_static(b"head")),
-            Segment::Bytes(Bytes::from_static(b"er")),
-            Segment::File(range),
-            Segment::Bytes(Bytes::from_static(b"tail")),
-        ];
+    /// What a client gets of a frame of `segments`.
+    async fn sent(segments: Vec<Segment>) -> (Vec<u8>, io::Result<()>) {
         let len = segments.iter().map(Segment::len).sum();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap())
@@ -196,11 +199,59 @@ mod tests {
         });
         let mut got = Vec::new();
         client.read_to_end(&mut got).await.unwrap();
-        write.await.unwrap().unwrap();
+        (got, write.await.unwrap())
+    }
+
+    fn segment(file: &Arc<std::fs::File>, range: std::ops::Range<usize>) -> Segment {
+        Segment::File(FileRange {
+            file: file.clone(),
+            offset: range.start as u64,
+            len: range.len() as u64,
+        })
+    }
+
+    #[tokio::test]
+    async fn inline_pieces_and_file_ranges_arrive_in_order() {
+        let mut file = tempfile::tempfile().unwrap();
+        let content: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+        file.write_all(&content).unwrap();
+        let file = Arc::new(file);
+        let (small, large) = (COPIED_BYTES_MAX as usize, 2_500_000);
+        let mut segments = vec![
+            Segment::Bytes(Bytes::from_static(b"head")),
+            Segment::Bytes(Bytes::from_static(b"er")),
+            segment(&file, 1000..1000 + large),
+            Segment::Bytes(Bytes::from_static(b"tail")),
+        ];
         let mut want = b"header".to_vec();
-        want.extend(&content[1000..2_501_000]);
+        want.extend(&content[1000..1000 + large]);
         want.extend(b"tail");
+        // Small ones, more than are held for one write, and some of them just too large for a copy.
+        for at in 0..40 {
+            let range = at..at + small + at % 2;
+            segments.push(segment(&file, range.clone()));
+            segments.push(Segment::Bytes(Bytes::from_static(b"between")));
+            want.extend(&content[range]);
+            want.extend(b"between");
+        }
+        let (got, written) = sent(segments).await;
+        written.unwrap();
         assert!(got == want);
+    }
+
+    #[tokio::test]
+    async fn a_small_range_that_is_not_in_memory_or_not_there_any_more_is_not_made_up() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 5_000]).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let file = Arc::new(file);
+        let (got, written) = sent(vec![segment(&file, 0..5_000)]).await;
+        written.unwrap();
+        assert_eq!(got, [7; 5_000]);
+        let (got, written) = sent(vec![segment(&file, 4_000..6_000)]).await;
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(got, [7; 1_000]);
     }
 
     #[tokio::test]
