@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::bare_requests;
+use super::bare_requests::{self, LARGE, SMALL};
 use crate::rows::measure;
 use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 
@@ -40,7 +40,8 @@ impl Scenario for MachineLimits {
         "No broker runs. One thread copies 256 KiB again and again, takes its CRC-32C, and appends 1 GB to a file in the folder where the \
          brokers keep their data: in pieces of 256 KiB with one fdatasync at the end, in pieces of 1 MiB with an fdatasync each, and in \
          pieces of 4 KiB with an fdatasync each. Then one or two threads serve 50 connections that have one request of 230 bytes in flight \
-         each: it is received, 170 bytes go to one of 8 files, 70 bytes are the answer, and nothing else is done."
+         each: it is received, 170 bytes go to one of 8 files, 70 bytes are the answer, and nothing else is done. Two threads do the same for \
+         1 GB in requests of 256 KiB over 8 connections, all of which is written; nothing is synced."
     }
 
     fn runs_systems(&self) -> bool {
@@ -93,12 +94,21 @@ impl Rounds for Loops {
             (2, "receive, write, answer; 2 threads"),
         ] {
             let requests = ctx.scaled(BARE_REQUESTS, 1_000);
+            let spent = bare_requests::processor_s(scratch.path(), SMALL, threads, requests)?;
             samples.push(sample(
                 cell,
                 measure::PROCESSOR_S_PER_1000_REQUESTS,
-                bare_requests::processor_s_per_1000(scratch.path(), threads, requests)?,
+                spent / (requests as f64 / 1e3),
             ));
         }
+        let requests = bytes / LARGE.logged_bytes as u64 + 1;
+        ctx.warm_pages(bytes)?;
+        let spent = bare_requests::processor_s(scratch.path(), LARGE, 2, requests)?;
+        samples.push(sample(
+            "receive, write, answer; 256 KiB",
+            measure::PROCESSOR_S_PER_GB,
+            spent / (requests as f64 * LARGE.logged_bytes as f64 / 1e9),
+        ));
         let times = small_syncs(&mut file, ctx.scaled(SMALL_SYNCS, 50))?;
         for (measure, share) in [
             (measure::P50_MS, 0.5),
