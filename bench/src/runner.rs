@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, bail};
 use crate::busy::{Others, PERCENT_MAX, Snapshot};
 use crate::machine::{self, Machine};
 use crate::pages;
-use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, ROUNDS, Rounds, Sample, Scenario, Side};
 use crate::store::{Record, Round, Store};
 
 /// How long the machine is watched before each round.
@@ -55,7 +55,7 @@ pub fn run(
         about: fresh.about.clone(),
         ..known.unwrap_or(fresh)
     };
-    let rounds = options.rounds.unwrap_or_else(|| scenario.rounds());
+    let rounds = options.rounds.unwrap_or(ROUNDS);
     let plan = plan(rounds, &sides(scenario, options), &record);
     if plan.is_empty() {
         ctx.progress(format!(

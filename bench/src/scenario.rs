@@ -15,10 +15,8 @@ use tarn_tests::tarn::Tarn;
 use crate::pages;
 use crate::profile::Recording;
 
-/// Rounds of a scenario whose round of both sides takes about a minute at most.
+/// Rounds of each side unless the caller says otherwise. A round of both sides takes less than three minutes in every scenario.
 pub const ROUNDS: u32 = 5;
-/// Rounds of a scenario whose round of both sides takes longer.
-pub const ROUNDS_SLOW: u32 = 3;
 
 /// A phase that appends less than this is not worth a warming.
 const WARM_BYTES_MIN: u64 = 50_000_000;
@@ -122,11 +120,6 @@ pub trait Scenario: Sync {
     /// What is measured and how, in sentences for the page: shapes, settings, what the figures include and what not.
     fn about(&self) -> &'static str {
         ""
-    }
-
-    /// Rounds of each side unless the caller says otherwise: [`ROUNDS`] or [`ROUNDS_SLOW`].
-    fn rounds(&self) -> u32 {
-        ROUNDS
     }
 
     /// Whether it starts any system, and so needs the product and a Java.

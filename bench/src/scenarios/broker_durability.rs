@@ -7,7 +7,7 @@ use super::broker::{
 };
 use crate::load::{Produce, Produced, Topic};
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 
 /// Produced as fast as answers come, in each mode.
 const BYTES: u64 = 2_000_000_000;
@@ -43,10 +43,6 @@ impl Scenario for BrokerDurability {
 
     fn rival(&self) -> Option<Side> {
         Some(Side::Kafka)
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn about(&self) -> &'static str {

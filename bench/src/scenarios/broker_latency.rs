@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::broker::{self, Broker, PARTITIONS, TARN_PAGE_CACHE, latency_samples};
 use crate::load::{Produce, Shape, end_to_end};
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, RivalSettings, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, RivalSettings, Rounds, Sample, Scenario, Side};
 
 /// Measured for so long, each row.
 const MEASURED_S: u64 = 10;
@@ -39,10 +39,6 @@ impl Scenario for BrokerLatency {
 
     fn rival_settings(&self) -> RivalSettings {
         RivalSettings::Tuned
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn about(&self) -> &'static str {

@@ -17,7 +17,7 @@ use crate::mirroring::source::Source;
 use crate::mirroring::wire::{self, Topic};
 use crate::mm2;
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, ROUNDS, Rounds, Sample, Scenario, Side};
 
 const TOPICS: u64 = 50;
 const PARTITIONS_PER_TOPIC: i32 = 100;
@@ -52,10 +52,6 @@ impl Scenario for MirrorBystander {
         None
     }
 
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
-    }
-
     fn about(&self) -> &'static str {
         "Tarn mirrors 5,000 partitions (50 topics, a record in each) and is up to date. Eight producers with a connection and a partition each \
          write 5 MB/s to an ordinary topic, acks=all with log.ack.durability=disk, a batch of five 1,000-byte records every 8 ms each; a latency \
@@ -67,7 +63,7 @@ impl Scenario for MirrorBystander {
     fn disk_bytes(&self, ctx: &Ctx) -> u64 {
         let partitions = ctx.scaled(TOPICS, 1) * PARTITIONS_PER_TOPIC as u64;
         // The source keeps what every round added; the copy holds it all once more.
-        partitions * MISSED_BATCHES * BATCH_VALUE_BYTES * u64::from(ROUNDS_SLOW) * 2
+        partitions * MISSED_BATCHES * BATCH_VALUE_BYTES * u64::from(ROUNDS) * 2
     }
 
     fn setup(&self, ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {

@@ -12,7 +12,7 @@ use crate::mirroring::source::Source;
 use crate::mirroring::wire::Topic;
 use crate::mm2;
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, RivalSettings, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, RivalSettings, Rounds, Sample, Scenario, Side};
 
 const CODECS: [(&str, Compression); 2] = [("zstd", Compression::Zstd), ("lz4", Compression::Lz4)];
 /// Raw bytes of the warm-up of each codec and of what is measured.
@@ -44,10 +44,6 @@ impl Scenario for MirrorCompressed {
 
     fn rival_settings(&self) -> RivalSettings {
         RivalSettings::Tuned
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn about(&self) -> &'static str {

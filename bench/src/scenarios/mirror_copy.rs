@@ -13,7 +13,7 @@ use crate::mirroring::wire::Topic;
 use crate::mm2;
 use crate::process::Usage;
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, RivalSettings, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, RivalSettings, Rounds, Sample, Scenario, Side};
 
 /// The warm-up that both sides get.
 const WARM_BYTES: u64 = 1_500_000_000;
@@ -46,10 +46,6 @@ impl Scenario for MirrorCopy {
 
     fn rival_settings(&self) -> RivalSettings {
         RivalSettings::Tuned
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn about(&self) -> &'static str {

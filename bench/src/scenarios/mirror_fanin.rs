@@ -14,7 +14,7 @@ use crate::mirroring::wire::{self, Topic};
 use crate::mm2;
 use crate::process::{Meter, Usage};
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, RivalSettings, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, RivalSettings, Rounds, Sample, Scenario, Side};
 
 /// Topics of the first cell, and those that the second adds.
 const NARROW_TOPICS: u64 = 10;
@@ -56,10 +56,6 @@ impl Scenario for MirrorFanIn {
 
     fn rival_settings(&self) -> RivalSettings {
         RivalSettings::Tuned
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn about(&self) -> &'static str {

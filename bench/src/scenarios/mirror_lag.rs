@@ -10,7 +10,7 @@ use crate::mirroring::source::Source;
 use crate::mirroring::wire::{self, Topic};
 use crate::mm2;
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, RivalSettings, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, ROUNDS, RivalSettings, Rounds, Sample, Scenario, Side};
 use tarn_tests::raw::RawClient;
 
 const RATES: [(&str, u64); 2] = [("5 MB/s", 5_000_000), ("10 MB/s", 10_000_000)];
@@ -42,10 +42,6 @@ impl Scenario for MirrorLag {
         RivalSettings::Tuned
     }
 
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
-    }
-
     fn about(&self) -> &'static str {
         "A writer sends records of 1,000 bytes to one partition of the source, a batch each millisecond on a fixed schedule, stamped with the \
          moment at which it was due. A reader follows the partition at the destination with long polls, and takes the time at which an answer \
@@ -57,7 +53,7 @@ impl Scenario for MirrorLag {
     fn disk_bytes(&self, _ctx: &Ctx) -> u64 {
         let rate: u64 = RATES.iter().map(|(_, rate)| rate).sum();
         // The source keeps the topics of all rounds of both sides.
-        rate * (WARM_S + MEASURED_S) * u64::from(ROUNDS_SLOW * 2 + 1)
+        rate * (WARM_S + MEASURED_S) * u64::from(ROUNDS * 2 + 1)
     }
 
     fn setup(&self, ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {

@@ -19,7 +19,7 @@ use super::scale::{
 };
 use crate::process::Meter;
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 
 /// Partitions of a topic at the source; the smallest shape has one topic of one.
 const PARTITIONS_PER_TOPIC: u64 = 100;
@@ -204,10 +204,6 @@ impl Scenario for IdleMirror {
          kind."
     }
 
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
-    }
-
     fn setup(&self, ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {
         Ok(Box::new(Idle(SourceCluster::start(
             ctx,
@@ -293,10 +289,6 @@ impl Scenario for Failover {
          mirror in turn is removed with the command line tool, and a raw client tries to produce to every one of its partitions all the time. \
          The figure runs from the start of the tool's process to the accepted produce in the partition that came last, which is harder than the \
          goal's \"first accepted\"; the cells \"…, first of all\" show that one."
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn setup(&self, ctx: &Ctx) -> Result<Box<dyn Rounds + '_>> {

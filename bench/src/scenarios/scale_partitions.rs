@@ -11,7 +11,7 @@ use super::scale::{
 };
 use crate::process::{Meter, Usage};
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 
 const PARTITIONS: u64 = 10_000;
 /// Partitions of a topic in the shape of many topics.
@@ -52,10 +52,6 @@ impl Scenario for Partitions {
          with nobody connected; memory is what the process holds more than before the creation, then once more after one record was produced to \
          each partition, if that ends within 15 s (every first record opens files, and Tarn syncs them). A \
          second fresh Tarn gets 1,000 topics of 10 partitions by one request."
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn disk_bytes(&self, ctx: &Ctx) -> u64 {

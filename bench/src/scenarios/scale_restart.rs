@@ -8,7 +8,7 @@ use super::scale::{
     Broker, create_in_steps, everywhere, fill, produce_until_accepted, raise_limits, topics,
 };
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 
 const DATA_BYTES: u64 = 3_000_000_000;
 const DATA_PARTITIONS: u64 = 8;
@@ -39,10 +39,6 @@ impl Scenario for Restart {
         "A broker takes 3 GB of 1 KB records into 8 partitions with acks=1, is killed with SIGKILL right after the last acknowledgement, and is started \
          again; and another with 3,000 partitions of one record each. The time runs from the start of the process to the first accepted produce, a request for one partition; \
          the cells \"…, every partition\" run to the accepted produce in the partition that came last. The data is in the page cache for both."
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn disk_bytes(&self, ctx: &Ctx) -> u64 {

@@ -12,7 +12,7 @@ use tarn_tests::tarn::Tarn;
 use tarn_tests::tools;
 
 use crate::rows::measure;
-use crate::scenario::{Ctx, ROUNDS_SLOW, Rounds, Sample, Scenario, Side};
+use crate::scenario::{Ctx, Rounds, Sample, Scenario, Side};
 use crate::wan::{Shape, Wan};
 
 /// What the link carries, bytes a second, headers included.
@@ -75,10 +75,6 @@ impl Scenario for LongLine {
 
     fn rival(&self) -> Option<Side> {
         None
-    }
-
-    fn rounds(&self) -> u32 {
-        ROUNDS_SLOW
     }
 
     fn about(&self) -> &'static str {
