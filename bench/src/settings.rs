@@ -278,14 +278,14 @@ mod tests {
         let all = Trials {
             machine: Machine::default(),
             trials: vec![
-                trial(RivalSettings::Default, 400.0),
-                trial(RivalSettings::Tuned, 500.0),
+                trial(RivalSettings::Default, 500.0),
+                trial(RivalSettings::Tuned, 400.0),
             ],
         };
         fs::create_dir_all(folder.path().join("settings")).unwrap();
         fs::write(file(folder.path()), serde_json::to_string(&all).unwrap()).unwrap();
         let text = section(folder.path()).unwrap().unwrap();
-        let line = "| Kafka | P4 | MB/s | 400 | 500 | tuned | defaults |";
+        let line = "| Kafka | P4 | MB/s | 500 | 400 | defaults | tuned |";
         assert!(text.contains(line), "{text}");
     }
 
