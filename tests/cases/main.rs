@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod describe;
 mod failover;
+mod faults;
 mod fidelity;
 mod fixture;
 mod garbage;

@@ -1,0 +1,10 @@
+//! One file for each kind of fault that was found by running, attacking and comparing the broker.
+
+mod content;
+mod control;
+mod identity;
+mod limits;
+mod protocol;
+mod prototype;
+mod records;
+mod shortage;
