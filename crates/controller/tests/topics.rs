@@ -542,11 +542,19 @@ async fn electing_leaders_where_none_is_needed_says_so() {
         topic_partitions: None,
         ..Default::default()
     };
-    assert!(
-        controller
-            .elect_leaders(all)
-            .await
-            .replica_election_results
-            .is_empty()
-    );
+    // C09: null means every topic; each is named, without the partitions that need no election.
+    let results = controller.elect_leaders(all).await.replica_election_results;
+    assert_eq!(results.len(), 1);
+    assert_eq!(results[0].topic, Str::from("t"));
+    assert!(results[0].partition_result.is_empty());
+    // A refused request tells each partition, since version 0 has no place for an error of the whole.
+    let unknown_kind = ElectLeadersRequest {
+        election_type: 9,
+        topic_partitions: Some(vec![named("t")]),
+        ..Default::default()
+    };
+    let refused = controller.elect_leaders(unknown_kind).await;
+    let partition = &refused.replica_election_results[0].partition_result[0];
+    let code = ErrorCode::INVALID_REQUEST.0;
+    assert_eq!((refused.error_code, partition.error_code), (code, code));
 }

@@ -224,7 +224,7 @@ impl ReplicaManager {
     pub async fn shutdown(&self, broker_epoch: i64) -> Result<(), ReplicaError> {
         self.halt().await;
         for partition in self.hosted.online() {
-            partition.remove();
+            partition.remove(false);
         }
         let mut jobs = tokio::task::JoinSet::new();
         for dir in &self.dirs {

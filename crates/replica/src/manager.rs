@@ -318,7 +318,7 @@ impl ReplicaManager {
             let Hosted::Online(partition) = hosted else {
                 continue;
             };
-            partition.remove();
+            partition.remove(true);
             let dirs = self.dirs.clone();
             if jobs.len() >= BLOCKING_JOBS_MAX {
                 jobs.join_next().await;

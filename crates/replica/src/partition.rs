@@ -67,6 +67,8 @@ struct State {
     mirror_appends: u32,
     /// The partition was removed from this broker.
     removed: bool,
+    /// It was removed because its topic was deleted: whoever still holds it is told that it does not exist.
+    deleted: bool,
 }
 
 impl Partition {
@@ -96,6 +98,7 @@ impl Partition {
                 guard,
                 mirror_appends: 0,
                 removed: false,
+                deleted: false,
             }),
             advancing: Mutex::new(()),
             watchers: WatchList::default(),
@@ -178,7 +181,7 @@ impl Partition {
         if self.is_leader() {
             Ok(())
         } else {
-            Err(self.not_leader())
+            Err(self.not_leader(&self.state.lock()))
         }
     }
 
@@ -192,9 +195,19 @@ impl Partition {
         }
     }
 
-    fn not_leader(&self) -> ReplicaError {
+    fn not_leader(&self, state: &State) -> ReplicaError {
+        if state.deleted {
+            return self.unknown();
+        }
         ReplicaError::NotLeader {
             topic: self.topic.clone(),
+            partition: self.index,
+        }
+    }
+
+    fn unknown(&self) -> ReplicaError {
+        ReplicaError::UnknownPartition {
+            topic: self.topic.to_string(),
             partition: self.index,
         }
     }
@@ -267,11 +280,12 @@ impl Partition {
         self.min_in_sync.store(replicas, Ordering::Release);
     }
 
-    /// The partition leaves this broker: nothing is appended any more, waiters learn it.
-    pub(crate) fn remove(&self) {
+    /// The partition leaves this broker: nothing is appended any more, waiters learn it. `deleted`: its topic is gone.
+    pub(crate) fn remove(&self, deleted: bool) {
         {
             let mut state = self.state.lock();
             state.removed = true;
+            state.deleted = deleted;
             self.leader.store(-1, Ordering::Release);
         }
         self.watchers.signal();
@@ -296,7 +310,7 @@ impl Partition {
         let appended = {
             let state = self.state.lock();
             if state.removed || state.assignment.leader != self.shared.node_id {
-                return Err(self.not_leader());
+                return Err(self.not_leader(&state));
             }
             guard::admits(&state.guard, source).map_err(|refusal| self.read_only(refusal))?;
             if source == AppendSource::MirrorStop && !only_control_batches(batches) {
@@ -412,6 +426,7 @@ impl Partition {
                     reason: reason.to_string(),
                 }
             }
+            LogError::Closed { .. } if self.state.lock().deleted => self.unknown(),
             error => ReplicaError::Log(error),
         }
     }
@@ -437,7 +452,7 @@ impl Partition {
         {
             let mut state = self.state.lock();
             if state.removed || state.assignment.leader != self.shared.node_id {
-                return Err(self.not_leader());
+                return Err(self.not_leader(&state));
             }
             if guard::admits(&state.guard, AppendSource::MirrorFetch).is_err() {
                 drop(state);

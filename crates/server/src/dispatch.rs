@@ -2,6 +2,7 @@
 //!
 //! Versions come from `tarn_wire::apis`; an API without a route here is not announced. Not here: what an API does (`handlers`).
 
+pub(crate) mod failures;
 mod routes;
 
 use std::future::Future;
@@ -9,7 +10,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tarn_wire::{ApiKey, Frame, Message, Reader, Request, Str, VersionRange, WireError};
+use tarn_wire::{
+    ApiKey, ErrorCode, ErrorForm, Frame, Message, Reader, Request, Str, VersionRange, WireError,
+};
 
 use crate::node::{ConnectionInfo, Node};
 
@@ -67,24 +70,27 @@ impl Call {
         self.client_id.as_deref().unwrap_or_default()
     }
 
-    /// Encodes a response in the version that was asked.
-    pub(crate) fn encode<M: Message>(&self, response: &M) -> Result<Frame, Refusal> {
-        self.encode_as(self.version, response)
+    /// Encodes a response in the version that was asked. What cannot be said in it becomes an answer that tells an error.
+    pub(crate) fn encode<M: Message + ErrorForm>(&self, response: &M) -> Result<Frame, Refusal> {
+        let (key, version) = (self.key, self.version);
+        let code = ErrorCode::UNKNOWN_SERVER_ERROR;
+        let (frame, failed) =
+            tarn_wire::answer_frame(key, self.correlation_id, version, response, code)
+                .map_err(|error| self.not_encoded(error))?;
+        if let Some(error) = failed {
+            failures::report(key, version, &error);
+        }
+        Ok(frame)
     }
 
-    /// Encodes a response in another version (ApiVersions fall-back).
-    pub(crate) fn encode_as<M: Message>(
-        &self,
-        version: i16,
-        response: &M,
-    ) -> Result<Frame, Refusal> {
-        tarn_wire::response_frame(self.key, self.correlation_id, version, response).map_err(
-            |error| Refusal::Encode {
-                key: self.key,
-                version,
-                error,
-            },
-        )
+    /// The refusal that is left when not even an error can be encoded.
+    pub(crate) fn not_encoded(&self, error: WireError) -> Refusal {
+        failures::report(self.key, self.version, &error);
+        Refusal::Encode {
+            key: self.key,
+            version: self.version,
+            error,
+        }
     }
 
     /// Decodes the body. Bytes behind a stock body are ignored, as Kafka does.
@@ -167,7 +173,7 @@ pub(crate) async fn handle(
                 connection,
             };
             return call
-                .encode_as(0, &crate::handlers::api_versions::unsupported())
+                .encode(&crate::handlers::api_versions::unsupported())
                 .map(Answer::Ready);
         }
     }

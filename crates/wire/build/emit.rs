@@ -121,6 +121,46 @@ fn emit_struct(out: &mut String, message: &Message, s: &Struct) {
     emit_read(out, message, s);
     emit_write(out, message, s);
     out.push_str("}\n");
+    if message.kind == Kind::Response {
+        emit_error_form(out, s);
+    }
+}
+
+/// The form of a struct in an answer that only tells an error; see `ErrorForm`.
+fn emit_error_form(out: &mut String, s: &Struct) {
+    let mut body = String::new();
+    for field in &s.fields {
+        let ident = field.ident();
+        let is_code = field.name == "ErrorCode" && field.ty == Type::Primitive("int16".to_owned());
+        let kept = if is_code {
+            "c".to_owned()
+        } else {
+            format!("self.{ident}.error_form(v, c)")
+        };
+        let not_null = format!("Some({kept}.unwrap_or_default())");
+        let value = match field
+            .nullable
+            .map(|null| condition(null, field.versions.and(s.versions)))
+        {
+            None | Some(None) => kept,
+            Some(Some(null)) => format!("if {null} {{ {kept} }} else {{ {not_null} }}"),
+        };
+        match condition(field.versions, s.versions) {
+            None => writeln!(body, "{ident}: {value},").unwrap(),
+            Some(present) => writeln!(
+                body,
+                "{ident}: if {present} {{ {value} }} else {{ {} }},",
+                default_of(field)
+            )
+            .unwrap(),
+        }
+    }
+    writeln!(
+        out,
+        "impl ErrorForm for {0} {{ fn error_form(&self, v: i16, c: i16) -> {0} {{ {0} {{\n{body}unknown_tagged: Tags::new() }} }} }}",
+        s.name
+    )
+    .unwrap();
 }
 
 /// Whether the field's default is the default of its Rust type.

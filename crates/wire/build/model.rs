@@ -76,6 +76,8 @@ pub(crate) struct Message {
     pub(crate) flexible: i16,
     /// A second body under the key of another message; the key's tables describe the other one.
     pub(crate) is_dialect: bool,
+    /// Only in a file that extends a message: fields (struct and name) that become ignorable.
+    pub(crate) also_ignorable: Vec<(String, String)>,
     /// The message itself first, then its nested structs.
     pub(crate) structs: Vec<Struct>,
 }

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! A file that starts with `extend NAME` adds fields at the end of structs of a message of another file, and may set its
-//! `versions`. Lines that start with `#` are comments.
+//! `versions`. Its lines `ignorable STRUCT.FIELD` name fields that Kafka's schema does not call ignorable because Kafka's own
+//! handlers leave them out by version: an answer may lose them. Lines that start with `#` are comments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,7 +67,25 @@ pub(crate) fn schema_dir(dir: &Path) -> Result<Vec<Message>> {
 }
 
 fn extend(message: &mut Message, extension: Message) -> Result<()> {
-    message.versions = extension.versions;
+    if extension.versions != EVERY_VERSION {
+        message.versions = extension.versions;
+    }
+    for (within, name) in extension.also_ignorable {
+        let place = format!("{}: ignorable {within}.{name}", message.name);
+        let fields = message
+            .structs
+            .iter_mut()
+            .find(|s| s.name == within)
+            .map(|s| &mut s.fields)
+            .ok_or_else(|| format!("{place}: no such struct"))?;
+        let field = fields
+            .iter_mut()
+            .find(|field| field.name == name)
+            .ok_or_else(|| format!("{place}: no such field"))?;
+        if std::mem::replace(&mut field.ignorable, true) {
+            return Err(format!("{place}: it is already"));
+        }
+    }
     for addition in extension.structs {
         match message.structs.iter_mut().find(|s| s.name == addition.name) {
             Some(existing) => existing.fields.extend(addition.fields),
@@ -188,6 +207,7 @@ fn head(line: &str) -> Result<(Message, bool)> {
         versions: EVERY_VERSION,
         flexible: i16::MAX,
         is_dialect: false,
+        also_ignorable: Vec::new(),
         structs: vec![root],
     };
     Ok((message, is_extension))
@@ -198,6 +218,12 @@ fn property(message: &mut Message, words: &[&str]) -> Result<()> {
         ["versions", range] => message.versions = versions(range)?,
         ["flexible", range] => message.flexible = versions(range)?.min,
         ["dialect"] => message.is_dialect = true,
+        ["ignorable", place] => {
+            let (within, field) = place.split_once('.').ok_or("STRUCT.FIELD expected")?;
+            message
+                .also_ignorable
+                .push((within.to_owned(), field.to_owned()));
+        }
         // Facts for people; the API table holds what is announced where.
         ["listeners", ..] | ["unstable-latest"] | ["fields"] => {}
         _ => return Err("no such property".to_owned()),

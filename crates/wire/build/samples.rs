@@ -34,6 +34,18 @@ pub(crate) fn all(messages: &[Message]) -> String {
         )
         .unwrap();
     }
+    out.push_str("}\npub(super) fn visit_responses(visitor: &mut impl ResponseVisitor) {\n");
+    for message in messages
+        .iter()
+        .filter(|message| message.kind == Kind::Response)
+    {
+        writeln!(
+            out,
+            "visitor.response::<tarn_wire::messages::{}>();",
+            message.name
+        )
+        .unwrap();
+    }
     out.push_str("}\n");
     out
 }

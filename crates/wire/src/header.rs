@@ -7,7 +7,9 @@
 use bytes::Bytes;
 
 use crate::apis;
-use crate::{ApiKey, Frame, Message, Reader, Request, Str, WireError, Writer};
+use crate::{
+    ApiKey, ErrorCode, ErrorForm, Frame, Message, Reader, Request, Str, WireError, Writer,
+};
 
 /// Room for a frame's bytes outside of record sets before the buffer grows.
 const FRAME_CAPACITY: usize = 256;
@@ -142,4 +144,23 @@ pub fn response_frame<M: Message>(
     }
     response.encode(&mut w, version)?;
     w.finish_frame()
+}
+
+/// As [`response_frame`], for a server, which must answer: a response that cannot be encoded goes out in its error form with
+/// `code`, and the reason comes along. Errors: not even the error form can be encoded.
+pub fn answer_frame<M: Message + ErrorForm>(
+    key: ApiKey,
+    correlation_id: i32,
+    version: i16,
+    response: &M,
+    code: ErrorCode,
+) -> Result<(Frame, Option<WireError>), WireError> {
+    match response_frame(key, correlation_id, version, response) {
+        Ok(frame) => Ok((frame, None)),
+        Err(reason) => {
+            let failed = response.error_form(version, code.0);
+            let frame = response_frame(key, correlation_id, version, &failed)?;
+            Ok((frame, Some(reason)))
+        }
+    }
 }

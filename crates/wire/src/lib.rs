@@ -15,6 +15,7 @@ pub mod apis;
 mod codec;
 mod error;
 mod error_code;
+mod error_form;
 pub mod fetch_stream;
 mod frame;
 mod header;
@@ -35,10 +36,11 @@ pub use apis::ApiKey;
 pub use codec::Codec;
 pub use error::WireError;
 pub use error_code::ErrorCode;
+pub use error_form::ErrorForm;
 pub use frame::{FileRange, Frame, Segment};
 pub use header::{
-    RequestHeader, ResponseHeader, decode_request_header, decode_response_header, peek_request,
-    request_frame, request_header_version, response_frame, response_header_version,
+    RequestHeader, ResponseHeader, answer_frame, decode_request_header, decode_response_header,
+    peek_request, request_frame, request_header_version, response_frame, response_header_version,
 };
 pub use message::{Message, RecordMessage, Request, VersionRange, decode_exact, encode_body};
 pub use reader::Reader;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{ApiKey, Codec, Frame, Reader, WireError, Writer};
+use crate::{ApiKey, Codec, ErrorForm, Frame, Reader, WireError, Writer};
 
 /// An inclusive range of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub trait Request: Message {
     /// API key on the wire.
     const KEY: ApiKey;
     /// Its answer.
-    type Response: Message;
+    type Response: Message + ErrorForm;
 }
 
 /// A record of the metadata log or of a coordinator's topic: the type number stands in front of the body.

@@ -21,8 +21,8 @@ mod gen_prelude {
         Codec, absent, read_tagged_struct, write_not_null, write_tagged_struct,
     };
     pub(super) use crate::{
-        ApiKey, Message, Reader, RecordMessage, Records, Request, Str, Uuid, VersionRange,
-        WireError, Writer,
+        ApiKey, ErrorForm, Message, Reader, RecordMessage, Records, Request, Str, Uuid,
+        VersionRange, WireError, Writer,
     };
 
     pub(super) type Tags = Vec<(u32, Bytes)>;

@@ -66,7 +66,8 @@ fn answers(lines: &[String], libs: &str) -> Vec<String> {
 fn is_ours(name: &str, version: &str) -> bool {
     matches!(
         (name, version),
-        ("CreateTopicsRequest" | "CreateTopicsResponse", "8")
+        ("ProduceRequest" | "ProduceResponse", "0" | "1" | "2")
+            | ("CreateTopicsRequest" | "CreateTopicsResponse", "8")
             | ("FetchRequest" | "FetchResponse", "19")
             | ("FindCoordinatorRequest" | "FindCoordinatorResponse", "7")
     )

@@ -16,7 +16,11 @@ Tarn speaks the Kafka protocol as of Kafka 4.3. The table lists every API of tha
 
 * *Announced*: the versions that ApiVersions names for a server that implements the API. Unstable versions are not announced.
 * *Codec*: the versions the codec can read and write, where they differ. Produce is announced from 0 because old librdkafka
-  takes a higher minimum for \"no compression supported\"; versions below 3 are answered with UNSUPPORTED_VERSION.
+  takes a higher minimum for \"no compression supported\"; versions below 3 are answered with UNSUPPORTED_VERSION for each partition.
+* Every announced version answers on every error path. A field that a version lacks is left out where Kafka's schema calls it
+  ignorable or Kafka's own handlers leave it out by version (the `ignorable` lines in `crates/wire/schema/tarn`); any other value that
+  a version cannot say becomes an answer with UNKNOWN_SERVER_ERROR in each place for an error, and one line a minute at ERROR. A
+  request that cannot be read, or whose version is not announced, closes the connection, as Kafka does.
 * *Forwarded*: a broker hands the request on to the active controller.
 * The APIs of cluster mirroring (94 and up) are announced only while the mirror feature is on. Their bodies exist in two dialects under
   one version; a server tells them apart by decoding to the last byte.

@@ -10,6 +10,7 @@ use tarn_wire::messages::create_topics_request::CreatableTopic;
 use tarn_wire::messages::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
 use tarn_wire::messages::delete_topics_request::DeleteTopicState;
 use tarn_wire::messages::delete_topics_response::DeletableTopicResult;
+use tarn_wire::messages::elect_leaders_request::TopicPartitions;
 use tarn_wire::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use tarn_wire::messages::{
     BumpLeaderEpochsRequest, BumpLeaderEpochsResponse, CreatePartitionsRequest,
@@ -110,6 +111,7 @@ impl Controller {
 
     /// ElectLeaders, preferred or unclean, of named partitions or of all that need one.
     pub async fn elect_leaders(&self, request: ElectLeadersRequest) -> ElectLeadersResponse {
+        let named = request.topic_partitions.clone().unwrap_or_default();
         let elected = self
             .submit("elect leaders", move |image, _| {
                 elect_leaders(image, &request)
@@ -122,6 +124,10 @@ impl Controller {
             },
             Err::<_, ApiError>(error) => ElectLeadersResponse {
                 error_code: error.code.0,
+                replica_election_results: named
+                    .iter()
+                    .map(|topic| election_refused(topic, &error))
+                    .collect(),
                 ..ElectLeadersResponse::default()
             },
         }
@@ -483,23 +489,21 @@ fn elect_leaders(image: &Image, request: &ElectLeadersRequest) -> Planned<Replic
     let mut results = Vec::new();
     let Some(named) = &request.topic_partitions else {
         for topic in image.topics().iter() {
-            let changed = (0..topic.partition_count()).filter_map(|index| {
-                plan_election(image, topic, index, kind)
-                    .ok()
-                    .map(|record| (index, record))
+            // Every topic is named, with the partitions whose leader changed or could not be elected.
+            let partition_result = (0..topic.partition_count())
+                .map(|index| (index, plan_election(image, topic, index, kind)))
+                .filter(|(_, outcome)| {
+                    !matches!(outcome, Err(e) if e.code == ErrorCode::ELECTION_NOT_NEEDED)
+                })
+                .map(|(index, outcome)| {
+                    election_result(index, outcome.map(|record| records.push(record)))
+                })
+                .collect();
+            results.push(ReplicaElectionResult {
+                topic: topic.name.clone(),
+                partition_result,
+                ..ReplicaElectionResult::default()
             });
-            let mut partition_result = Vec::new();
-            for (index, record) in changed {
-                records.push(record);
-                partition_result.push(election_result(index, Ok(())));
-            }
-            if !partition_result.is_empty() {
-                results.push(ReplicaElectionResult {
-                    topic: topic.name.clone(),
-                    partition_result,
-                    ..ReplicaElectionResult::default()
-                });
-            }
         }
         return Ok((records, results));
     };
@@ -531,6 +535,19 @@ fn elect_leaders(image: &Image, request: &ElectLeadersRequest) -> Planned<Replic
         });
     }
     Ok((records, results))
+}
+
+/// A whole request that was refused: its partitions carry the error, too, since the first version has no other place for it.
+fn election_refused(topic: &TopicPartitions, error: &ApiError) -> ReplicaElectionResult {
+    ReplicaElectionResult {
+        topic: topic.topic.clone(),
+        partition_result: topic
+            .partitions
+            .iter()
+            .map(|index| election_result(*index, Err(error.clone())))
+            .collect(),
+        ..ReplicaElectionResult::default()
+    }
 }
 
 fn election_result(partition_id: i32, outcome: Result<(), ApiError>) -> PartitionResult {

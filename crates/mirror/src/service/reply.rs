@@ -1,7 +1,7 @@
 //! Answers in the caller's dialect. The only place where symbolic errors become numbers and states become names.
 
 use tarn_wire::messages as m;
-use tarn_wire::{ApiKey, Frame, Str, WireError, encode_body, response_frame};
+use tarn_wire::{ApiKey, ErrorCode, Frame, Str, WireError, answer_frame, encode_body};
 
 use super::forms::VERSION;
 use crate::commands::TopicResult;
@@ -30,10 +30,17 @@ macro_rules! bodies {
         })*
 
         impl MirrorReply {
-            /// The whole response with length and header.
-            pub fn frame(&self, correlation_id: i32) -> Result<Frame, WireError> {
+            /// The whole response with length and header. One that cannot be encoded tells `code` instead, and the reason
+            /// comes along. Errors: not even that can be encoded.
+            pub fn frame(
+                &self,
+                correlation_id: i32,
+                code: ErrorCode,
+            ) -> Result<(Frame, Option<WireError>), WireError> {
                 match &self.body {
-                    $(Body::$name(message) => response_frame(self.key, correlation_id, VERSION, message),)*
+                    $(Body::$name(message) => {
+                        answer_frame(self.key, correlation_id, VERSION, message, code)
+                    })*
                 }
             }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tarn_replica::fetch;
+use tarn_replica::{AppendSource, fetch};
 use tarn_wire::ErrorCode;
 
 use crate::world::{World, batch, id, params, produce, read, topic_records, until_waiting};
@@ -36,7 +36,11 @@ async fn a_deleted_topic_answers_who_waits_and_leaves_nothing_behind() {
     until_waiting(&partition).await;
     world.remove("t").await;
     let answers = waiting.await.expect("no panic");
-    assert_eq!(answers[0].error, ErrorCode::NOT_LEADER_OR_FOLLOWER);
+    // C03: Kafka answers 3, in versions that name topics by id, too.
+    assert_eq!(answers[0].error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    let late = partition.append(&mut batch(1), AppendSource::Client, 0);
+    let code = late.expect_err("the topic is gone").code();
+    assert_eq!(code, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     assert!(!world.dir.path().join("t-0").exists());
     assert!(world.replicas.partition("t", 0).is_err());
     // The same name again starts empty.

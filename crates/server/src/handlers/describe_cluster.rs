@@ -35,7 +35,6 @@ pub(crate) async fn handle(
         return DescribeClusterResponse {
             error_code: error.0,
             error_message: Some(Str::from_static(text)),
-            endpoint_type: here,
             ..DescribeClusterResponse::default()
         };
     }

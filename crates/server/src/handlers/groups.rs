@@ -18,6 +18,8 @@ use crate::node::Node;
 
 /// Key type of a transactional id.
 const TRANSACTION_KEY: i8 = 1;
+/// First version of FindCoordinator with a list of keys, each with its own error.
+const SEVERAL_KEYS_FROM: i16 = 4;
 
 /// FindCoordinator (10).
 pub(crate) async fn find_coordinator(
@@ -35,11 +37,9 @@ pub(crate) async fn find_coordinator(
     if of_transaction {
         // "Not available" would be tried again for ever; there is no transaction coordinator to wait for.
         let fatal = ErrorCode::UNSUPPORTED_VERSION.0;
-        response.error_code = if response.coordinators.is_empty() {
-            fatal
-        } else {
-            response.error_code
-        };
+        if call.version < SEVERAL_KEYS_FROM {
+            response.error_code = fatal;
+        }
         response
             .coordinators
             .iter_mut()

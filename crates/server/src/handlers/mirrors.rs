@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tarn_wire::ErrorCode;
 
-use crate::dispatch::{Answer, Call, Refusal};
+use crate::dispatch::{Answer, Call, Refusal, failures};
 use crate::node::Node;
 
 pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<Answer, Refusal> {
@@ -21,10 +22,11 @@ pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<A
     let reply = mirror.service.handle(call.key, body, &mut memory).await;
     *call.connection.dialect.lock() = memory;
     node.wait_applied().await;
-    let encoded = reply.frame(call.correlation_id);
-    encoded.map(Answer::Ready).map_err(|error| Refusal::Encode {
-        key: call.key,
-        version: call.version,
-        error,
-    })
+    let (frame, failed) = reply
+        .frame(call.correlation_id, ErrorCode::UNKNOWN_SERVER_ERROR)
+        .map_err(|error| call.not_encoded(error))?;
+    if let Some(error) = failed {
+        failures::report(call.key, call.version, &error);
+    }
+    Ok(Answer::Ready(frame))
 }

@@ -18,6 +18,8 @@ use tarn_wire::{ErrorCode, Records, Str, Uuid};
 use crate::dispatch::{Answer, BoxFuture, Call, Refusal};
 use crate::node::{Node, now_ms};
 
+/// First version whose record sets are batches of today's form.
+const BATCHES_FROM: i16 = 3;
 /// First version that names topics by id.
 const BY_ID_FROM: i16 = 13;
 /// First version that may carry zstd.
@@ -93,7 +95,7 @@ pub(crate) fn handle(node: &Arc<Node>, call: Call, body: Bytes) -> Result<Answer
         let response = response(&node, &call, topics, outcomes);
         call.encode(&response)
             .map(Some)
-            .map_err(|_| "the answer of a produce request could not be encoded")
+            .map_err(|_| "not even an error could be encoded for a produce request")
     })))
 }
 
@@ -188,6 +190,10 @@ fn try_append(
     part: Part,
     frame: &mut BytesMut,
 ) -> Result<(Arc<Partition>, AppendInfo), PartRefusal> {
+    if call.version < BATCHES_FROM {
+        let text = format!("Produce below version {BATCHES_FROM} is not supported");
+        return Err((ErrorCode::UNSUPPORTED_VERSION, text, None));
+    }
     if !(-1..=1).contains(&acks) {
         return Err((
             ErrorCode::INVALID_REQUIRED_ACKS,

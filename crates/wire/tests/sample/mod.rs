@@ -8,7 +8,7 @@
 )]
 
 use bytes::Bytes;
-use tarn_wire::{Message, Records, Str, Uuid};
+use tarn_wire::{ErrorForm, Message, Records, Str, Uuid};
 
 /// A source of reproducible randomness (xorshift).
 pub(crate) struct Gen(u64);
@@ -112,6 +112,11 @@ impl<T: Sample> Sample for Option<T> {
 /// Something to do with every message type.
 pub(crate) trait Visitor {
     fn message<M: Message + Sample>(&mut self);
+}
+
+/// Something to do with every response type.
+pub(crate) trait ResponseVisitor {
+    fn response<M: Message + Sample + ErrorForm>(&mut self);
 }
 
 /// A message of version `v`.
