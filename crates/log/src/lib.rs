@@ -47,5 +47,5 @@ pub use state::LogDirState;
 pub use sync::{SyncDone, SyncPolicy, Syncer};
 pub use types::{
     AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, EpochEndOffset, EpochEntry,
-    OpenTransaction, RetentionOutcome, Slice, TimestampAndOffset,
+    OpenTransaction, RetentionOutcome, RetentionRule, Slice, TimestampAndOffset,
 };

@@ -144,6 +144,15 @@ pub struct ActiveProducer {
     pub current_txn_start_offset: Option<i64>,
 }
 
+/// What a retention pass may go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetentionRule {
+    /// `retention.ms`, `retention.bytes` and the log start.
+    Configured,
+    /// The log start alone: for a log whose beginning somebody else decides, such as a mirror's source.
+    LogStart,
+}
+
 /// What one retention pass removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetentionOutcome {

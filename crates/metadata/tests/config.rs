@@ -28,7 +28,7 @@ fn every_topic_key_of_kafka_4_3_is_there() {
     for key in kafka.split_whitespace() {
         assert!(find(key).is_some(), "{key}");
     }
-    assert_eq!(TOPIC_CONFIGS.len(), kafka.split_whitespace().count() + 2);
+    assert_eq!(TOPIC_CONFIGS.len(), kafka.split_whitespace().count() + 3);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Each takes the image and the request and gives records, or says why not. Nothing here knows a source, a clock or a dialect: whatever the
 //! source said is part of the request. A topic that reports an error gets no record at all; its neighbours go on.
 
+mod carried;
 mod definition;
 mod growth;
 mod members;
@@ -10,6 +11,7 @@ mod plan;
 mod topics;
 mod wishes;
 
+pub use self::carried::carried_configs;
 pub(crate) use self::definition::check_create;
 pub use self::definition::{
     AlterOp, CreateMirror, alter_mirror, create_mirror, delete_mirror, set_cluster_id, synced_keys,

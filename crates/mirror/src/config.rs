@@ -8,13 +8,14 @@ mod keys;
 pub mod patterns;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use tarn_metadata::Image;
 use tarn_metadata::config::{ConfigDef, ConfigValue, split_list};
 use tarn_wire::Str;
 
 pub use self::broker::BrokerSettings;
-pub use self::keys::{ALIASES, KEYS};
+pub use self::keys::{ALIASES, CARRIED, KEYS};
 use self::patterns::{PatternError, Patterns};
 use crate::dialect::MirrorError;
 use crate::seam::{ConnectionSettings, FetchSettings, Isolation, SourceSettings};
@@ -30,6 +31,9 @@ pub const BOOTSTRAP_SERVERS: &str = "bootstrap.servers";
 pub const TOPICS_INCLUDE: &str = "mirror.topics.include";
 /// `mirror.topics.exclude`.
 pub const TOPICS_EXCLUDE: &str = "mirror.topics.exclude";
+
+/// Every key of the table stands behind this; hidden keys begin with a dot and stand before it.
+const AFTER_HIDDEN: &str = "/";
 
 /// Finds the definition behind any spelling of a key.
 pub fn definition(key: &str) -> Option<&'static ConfigDef> {
@@ -107,10 +111,11 @@ impl MirrorConfig {
     /// The definition of a mirror in the image, over the broker's defaults; empty if there is no such mirror.
     pub fn of(image: &Image, mirror: &str, broker: &BrokerSettings) -> MirrorConfig {
         let stored = image.mirror(mirror);
+        // What mirroring remembers of single topics stands before the keys; a mirror of thousands of topics must not copy it each time.
         let mut config = MirrorConfig::new(
             stored
                 .iter()
-                .flat_map(|c| c.iter())
+                .flat_map(|c| c.range::<str, _>((Bound::Included(AFTER_HIDDEN), Bound::Unbounded)))
                 .map(|(k, v)| (k.as_str(), v.as_str())),
         );
         config.defaults = broker.defaults.clone();

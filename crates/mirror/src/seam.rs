@@ -178,13 +178,22 @@ pub enum TopicAnswer {
     Unknown(String),
 }
 
-/// Topic configurations at the source: only entries set on the topic itself.
+/// Topic configurations at the source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceEntries {
+    /// Key and value of every entry that is set on the topic itself.
+    pub own: Vec<(Str, Str)>,
+    /// Effective key and value of the entries of [`CARRIED`](crate::config::CARRIED) that the source's brokers or Kafka's defaults decide.
+    pub inherited: Vec<(Str, Str)>,
+}
+
+/// Topic configurations at the source, or why there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTopicConfigs {
     /// Topic name.
     pub name: Str,
-    /// Key and value of every dynamic topic config, or why they cannot be read for this topic.
-    pub entries: Result<Vec<(Str, Str)>, String>,
+    /// The entries, or why they cannot be read for this topic.
+    pub entries: Result<SourceEntries, String>,
 }
 
 /// A mirror the source runs itself, as far as it matters for loops.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_log::{LogError, flush_all};
+use tarn_log::{LogError, RetentionRule, flush_all};
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
 
 use crate::error::ReplicaError;
+use crate::guard::MirrorGuard;
 use crate::manager::{ReplicaManager, now_ms};
 use crate::partition::Partition;
+use crate::topic_config;
 
 /// How long log starts that move are gathered before the checkpoint is written.
 const LOG_START_GATHER_MS: u64 = 100;
@@ -110,7 +112,7 @@ impl ReplicaManager {
             }
             let log = partition.log();
             log.expire_producers(now);
-            match log.retention(now) {
+            match log.retention_by(self.retention_rule(&partition), now) {
                 Ok(outcome) if outcome.segments > 0 => {
                     debug!(
                         ?partition,
@@ -127,6 +129,25 @@ impl ReplicaManager {
                     warn!(?partition, error = %partition.failed(error), "retention failed")
                 }
             }
+        }
+    }
+
+    /// A mirror keeps what its source keeps: nothing local deletes from it until it is failed over, unless the operator wants that.
+    fn retention_rule(&self, partition: &Partition) -> RetentionRule {
+        let membership = match (partition.guard(), partition.membership()) {
+            (MirrorGuard::Writable, _) | (_, None) => return RetentionRule::Configured,
+            (_, Some(membership)) => membership,
+        };
+        let is_local = topic_config::has_local_retention(
+            &self.image(),
+            &membership,
+            self.config.node_id,
+            &self.config.broker_values,
+        );
+        if is_local {
+            RetentionRule::Configured
+        } else {
+            RetentionRule::LogStart
         }
     }
 

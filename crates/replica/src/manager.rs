@@ -21,7 +21,7 @@ use crate::error::ReplicaError;
 use crate::hosted::{Hosted, HostedPartitions};
 use crate::partition::{Assignment, Partition};
 use crate::shared::Shared;
-use crate::topic_config::{BrokerValues, TopicConfig};
+use crate::topic_config::{self, BrokerValues, TopicConfig};
 
 /// Logs opened, recovered or deleted at the same time.
 const BLOCKING_JOBS_MAX: usize = 8;
@@ -138,6 +138,12 @@ impl ReplicaManager {
     /// The image last applied.
     pub fn image(&self) -> Arc<Image> {
         self.image.load_full()
+    }
+
+    /// The value a topic without a value of its own has here: broker values by synonym, then the default. `None` = no such topic key.
+    pub fn inherited_topic_config(&self, key: &str) -> Option<tarn_metadata::config::ConfigValue> {
+        let broker = &self.config.broker_values;
+        topic_config::inherited(&self.image(), self.config.node_id, broker, key)
     }
 
     /// This broker's node id.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tarn_log::{LogConfig, TimestampType};
 use tarn_metadata::config::{ConfigValue, topic};
-use tarn_metadata::{ConfigResource, Image, ResourceType};
+use tarn_metadata::{ConfigResource, Image, Membership, ResourceType};
 use tarn_wire::Str;
 use tracing::warn;
 
@@ -33,13 +33,7 @@ impl TopicConfig {
     /// The settings of `topic` under `image`, on the broker `node_id` with these own values. A stored value that cannot be read is
     /// skipped with a warning, so that one bad value spoils neither its topic nor the others.
     pub fn resolve(image: &Image, topic: &str, node_id: i32, broker: &BrokerValues) -> Self {
-        let lookup = Lookup {
-            image,
-            topic,
-            node: ConfigResource::new(ResourceType::BROKER, node_id.to_string()),
-            cluster: ConfigResource::new(ResourceType::BROKER, ""),
-            broker,
-        };
+        let lookup = Lookup::new(image, topic, node_id, broker);
         let defaults = LogConfig::default();
         let policies = lookup.list("cleanup.policy");
         let log_append_time = lookup
@@ -88,7 +82,54 @@ impl TopicConfig {
     }
 }
 
-impl Lookup<'_> {
+/// Key, of a topic or of its mirror, that lets local retention delete from a mirror.
+const LOCAL_RETENTION: &str = "mirror.local.retention";
+
+/// Whether local retention deletes from a mirror topic: its own `mirror.local.retention`, else its mirror's, else the broker's, else not.
+pub(crate) fn has_local_retention(
+    image: &Image,
+    membership: &Membership,
+    node_id: i32,
+    broker: &BrokerValues,
+) -> bool {
+    let lookup = Lookup::new(image, &membership.topic, node_id, broker);
+    let of_topic = image
+        .topic_configs(&membership.topic)
+        .and_then(|configs| configs.get(LOCAL_RETENTION).cloned());
+    let of_mirror = || {
+        image
+            .mirror(&membership.mirror)
+            .and_then(|keys| keys.get(LOCAL_RETENTION).cloned())
+    };
+    of_topic
+        .or_else(of_mirror)
+        .or_else(|| lookup.broker_value(LOCAL_RETENTION))
+        .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+/// The value a topic without a value of its own has under `image` on the broker `node_id`: broker values by synonym, then the default.
+/// `None` = no such topic key.
+pub(crate) fn inherited(
+    image: &Image,
+    node_id: i32,
+    broker: &BrokerValues,
+    key: &str,
+) -> Option<ConfigValue> {
+    // No topic has an empty name, so nothing is set on it.
+    Lookup::new(image, "", node_id, broker).value(key)
+}
+
+impl<'a> Lookup<'a> {
+    fn new(image: &'a Image, topic: &'a str, node_id: i32, broker: &'a BrokerValues) -> Self {
+        Lookup {
+            image,
+            topic,
+            node: ConfigResource::new(ResourceType::BROKER, node_id.to_string()),
+            cluster: ConfigResource::new(ResourceType::BROKER, ""),
+            broker,
+        }
+    }
+
     fn broker_value(&self, key: &str) -> Option<Str> {
         let dynamic = self
             .image
@@ -192,6 +233,45 @@ mod tests {
             ]),
             5
         );
+    }
+
+    #[test]
+    fn local_retention_of_a_mirror_is_off_unless_topic_mirror_or_broker_ask_for_it() {
+        let member = Membership {
+            topic: Str::from("t"),
+            topic_id: tarn_wire::Uuid::ZERO,
+            mirror: Str::from("m"),
+            desired: tarn_metadata::DesiredState::Mirroring,
+            source_topic_id: tarn_wire::Uuid::ZERO,
+            stopped: false,
+            change_offset: 1,
+        };
+        let on_broker = BrokerValues::from([(Str::from(LOCAL_RETENTION), Str::from("true"))]);
+        let local = |records: &[Record], broker: &BrokerValues| {
+            has_local_retention(&image(records), &member, 1, broker)
+        };
+        let of_mirror = config(ResourceType::MIRROR, "m", LOCAL_RETENTION, "true");
+        let of_topic = config(ResourceType::TOPIC, "t", LOCAL_RETENTION, "false");
+        assert!(!local(&[], &BrokerValues::new()));
+        assert!(local(&[], &on_broker));
+        assert!(local(
+            std::slice::from_ref(&of_mirror),
+            &BrokerValues::new()
+        ));
+        assert!(
+            !local(&[of_mirror, of_topic], &on_broker),
+            "the topic's own value wins"
+        );
+    }
+
+    #[test]
+    fn what_a_topic_inherits_is_the_brokers_value_and_never_another_topics() {
+        let broker = BrokerValues::from([(Str::from("log.retention.hours"), Str::from("2"))]);
+        let image = image(&[config(ResourceType::TOPIC, "t", "retention.ms", "5")]);
+        let value = |key| inherited(&image, 1, &broker, key).and_then(|v| v.as_i64());
+        assert_eq!(value("retention.ms"), Some(7_200_000));
+        assert_eq!(value("retention.bytes"), Some(-1));
+        assert_eq!(value("no.such.key"), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{LogEnd, PartitionLog, Writer};
 use crate::error::LogError;
 use crate::names;
 use crate::segment::Segment;
-use crate::types::RetentionOutcome;
+use crate::types::{RetentionOutcome, RetentionRule};
 
 impl PartitionLog {
     /// Drops every batch that has an offset ≥ `offset` (a batch that contains it is dropped whole). The new log end (the
@@ -168,11 +168,20 @@ impl PartitionLog {
 
     /// Removes old segments by `retention.ms`, `retention.bytes` and log start; never above the high watermark.
     pub fn retention(&self, now_ms: i64) -> Result<RetentionOutcome, LogError> {
+        self.retention_by(RetentionRule::Configured, now_ms)
+    }
+
+    /// As [`PartitionLog::retention`], by this rule.
+    pub fn retention_by(
+        &self,
+        rule: RetentionRule,
+        now_ms: i64,
+    ) -> Result<RetentionOutcome, LogError> {
         let mut outcome = RetentionOutcome::default();
         let gone = {
             let mut w = self.writer.lock();
             self.check_writable(&w)?;
-            let mut count = self.expired_segments(now_ms, &mut outcome)?;
+            let mut count = self.expired_segments(rule, now_ms, &mut outcome)?;
             let total = self.segment_count();
             if count == 0 {
                 return Ok(outcome);
@@ -200,13 +209,15 @@ impl PartitionLog {
     /// Number of segments, from the oldest on, that may go.
     fn expired_segments(
         &self,
+        rule: RetentionRule,
         now_ms: i64,
         outcome: &mut RetentionOutcome,
     ) -> Result<usize, LogError> {
         let config = self.config();
         let segments = self.segments.load_full();
+        let delete = config.delete && rule == RetentionRule::Configured;
         let mut excess = match config.retention_bytes {
-            limit if config.delete && limit >= 0 => self.size_bytes().saturating_sub(limit as u64),
+            limit if delete && limit >= 0 => self.size_bytes().saturating_sub(limit as u64),
             _ => 0,
         };
         let mut count = 0;
@@ -219,8 +230,7 @@ impl PartitionLog {
             }
             let below_start = at + 1 < segments.len() && end <= self.log_start_offset();
             let by_size = s.size() > 0 && excess >= s.size();
-            let by_time =
-                config.delete && self.is_expired(s, config.retention_ms, now_ms, outcome)?;
+            let by_time = delete && self.is_expired(s, config.retention_ms, now_ms, outcome)?;
             if !(below_start || by_size || by_time) {
                 break;
             }

@@ -242,6 +242,35 @@ fn a_deleted_partition_leaves_nothing_and_readers_keep_their_bytes() {
     assert!(dir.scan().unwrap().is_empty());
 }
 
+/// N02: the log of a mirror loses what lies below its log start and nothing else, however old or large it is.
+#[test]
+fn retention_by_log_start_ignores_age_and_size() {
+    let config = LogConfig {
+        segment_bytes: 200,
+        retention_ms: 1,
+        retention_bytes: 1,
+        ..LogConfig::default()
+    };
+    let home = Home::new();
+    let log = home.open(&config);
+    for n in 0..6 {
+        let mut b = BatchBuilder::new()
+            .add(NOW + n, None, Some(&[0; 100]), &[])
+            .build()
+            .unwrap();
+        log.append_as_leader(&mut b, 1, AppendOrigin::Client, NOW)
+            .unwrap();
+    }
+    log.set_high_watermark(6);
+    let by_start = |now| log.retention_by(RetentionRule::LogStart, now).unwrap();
+    assert_eq!(by_start(NOW + 99_999), RetentionOutcome::default());
+    assert_eq!((log.log_start_offset(), log.segment_count()), (0, 6));
+    log.advance_log_start(3).unwrap();
+    by_start(NOW + 99_999);
+    assert_eq!((log.log_start_offset(), log.segment_count()), (3, 3));
+    assert!(log.retention(NOW + 99_999).unwrap().segments > 0);
+}
+
 #[test]
 fn retention_goes_by_time_size_and_log_start() {
     let config = LogConfig {

@@ -76,6 +76,7 @@ pub const TOPIC_CONFIGS: &[ConfigDef] = &[
         "Shortest time a record stays out of compaction."),
     key("min.insync.replicas", ConfigType::Int, "1", Validator::AtLeast(1), &[same("min.insync.replicas")],
         "In-sync replicas an acks=all append needs."),
+    ConfigDef::new("mirror.local.retention", ConfigType::Boolean, Some("false"), "Lets local retention delete from the topic while it is a mirror; otherwise its beginning follows the source alone."),
     ConfigDef::new("mirror.replication.throttled.replicas", ConfigType::List, Some(""), "Mirror partitions whose copying is throttled.")
         .valid(Validator::ThrottledReplicas),
     ConfigDef::new("mirror.support.unclean.leader.election", ConfigType::Boolean, Some("false"), "Preparation of a mirror waits for all replicas, so that an unclean election at the source cannot leave one behind.")

@@ -1,10 +1,13 @@
 //! What the broker itself changes while mirroring: partitions, configs, the "stopped" mark, the source's topic id, exclusions.
 
+use std::collections::BTreeMap;
+
 use tarn_metadata::config::split_list;
 use tarn_metadata::{DesiredState, Image, Record};
 use tarn_wire::messages::ConfigRecord;
 use tarn_wire::{Str, Uuid};
 
+use super::carried::{self, carried_configs, carried_record};
 use super::definition::{config_record, merged, synced_key, synced_keys};
 use super::members;
 use super::plan::Planner;
@@ -72,6 +75,8 @@ pub struct ConfigChanges {
     pub topic: Str,
     /// Every key the source sets that may and can be set here, with its value.
     pub wanted: Vec<(Str, Str)>,
+    /// What the source's brokers or defaults decide, as far as it differs from what holds here, with its value.
+    pub carried: Vec<(Str, Str)>,
 }
 
 /// Sets what is missing or different, and takes back keys this mirror set earlier that vanished at the source. Keys set by others stay.
@@ -100,11 +105,26 @@ pub fn sync_configs(image: &Image, mirror: &str, changes: &ConfigChanges) -> Vec
         }
     }
     let before = synced_keys(image, mirror, topic);
+    let mut left: BTreeMap<Str, Str> = local
+        .into_iter()
+        .flat_map(|c| c.iter())
+        .map(owned)
+        .collect();
     for key in &before {
         let vanished = !changes.wanted.iter().any(|(k, _)| k == key.as_str());
-        if vanished && local.is_some_and(|c| c.contains_key(key.as_str())) {
+        if vanished && left.remove(key.as_str()).is_some() {
             records.push(record(key, None));
         }
+    }
+    let own: Vec<&str> = changes.wanted.iter().map(|(key, _)| key.as_str()).collect();
+    let carried_before = carried_configs(image, mirror, topic);
+    let (carried_changes, carried_now) =
+        carried::plan(&left, &own, &changes.carried, &carried_before);
+    for (key, value) in &carried_changes {
+        records.push(record(key, value.as_ref()));
+    }
+    if carried_now != carried_before {
+        records.push(carried_record(mirror, topic, &carried_now));
     }
     let mut now: Vec<String> = changes.wanted.iter().map(|(k, _)| k.to_string()).collect();
     now.sort();
@@ -119,6 +139,10 @@ pub fn sync_configs(image: &Image, mirror: &str, changes: &ConfigChanges) -> Vec
         ));
     }
     records
+}
+
+fn owned((key, value): (&Str, &Str)) -> (Str, Str) {
+    (key.clone(), value.clone())
 }
 
 /// A mirror topic was deleted here by an operator: pattern discovery must not bring it back.

@@ -8,6 +8,7 @@ use tarn_metadata::{
 };
 use tarn_wire::{Str, Uuid};
 
+use super::carried::carried_record;
 use super::definition::{config_record, merged};
 use super::plan::{NewTopic, Planner};
 use super::{Decision, TopicResult, is_internal, members};
@@ -23,6 +24,8 @@ pub struct SourceFacts {
     pub partitions: i32,
     /// Configs set on the topic there, exclusions already taken out, values already known to be valid here.
     pub configs: Vec<(Str, Str)>,
+    /// Configs that the source's brokers or defaults decide, as far as they differ from what holds here; valid here.
+    pub carried: Vec<(Str, Str)>,
 }
 
 /// One topic to add.
@@ -353,6 +356,7 @@ fn create(
             "Topic '{name}' collides with topic '{other}'"
         )));
     }
+    let configs = [source.configs.as_slice(), source.carried.as_slice()].concat();
     let mut records = planner.create_topic(
         image,
         NewTopic {
@@ -360,7 +364,7 @@ fn create(
             id,
             partitions: source.partitions,
             replication_factor: request.replication_factor,
-            configs: &source.configs,
+            configs: &configs,
         },
     )?;
     claimed.ids.insert(id, name.clone());
@@ -373,6 +377,10 @@ fn create(
         source.topic_id.unwrap_or(Uuid::ZERO),
     ));
     records.extend(synced_record(request, name, &source.configs));
+    if !source.carried.is_empty() {
+        let carried = source.carried.iter().cloned().collect();
+        records.push(carried_record(&request.mirror, name, &carried));
+    }
     Ok(records)
 }
 

@@ -46,8 +46,22 @@ const REGEXES: Validator =
 /// safety of the copy. Both spellings of the timestamp limits, because the prototype's default names keys that do not exist (S7).
 const EXCLUDED_PROPERTIES: &str = "follower.replication.throttled.replicas,leader.replication.throttled.replicas,\
 message.timestamp.difference.max.ms,log.message.timestamp.before.max.ms,log.message.timestamp.after.max.ms,\
-message.timestamp.before.max.ms,message.timestamp.after.max.ms,message.timestamp.type,unclean.leader.election.enable,\
+message.timestamp.before.max.ms,message.timestamp.after.max.ms,unclean.leader.election.enable,mirror.local.retention,\
 min.insync.replicas,mirror.replication.throttled.replicas,mirror.support.unclean.leader.election";
+
+/// Topic configs whose *effective* values at the source hold here too, whoever decides them there (topic, broker or Kafka's default): how
+/// long records live and in which form they are kept. What a copy is worth after failover must not depend on this broker's defaults.
+pub const CARRIED: &[&str] = &[
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+];
 
 const fn key(
     name: &'static str,
@@ -88,6 +102,7 @@ pub static KEYS: &[ConfigDef] = &[
         .valid(Validator::OneOf(&["fail", "stop"])),
     key("mirror.allow.adopting.topics", Boolean, Some("false"), "Adding may take over an existing topic whose data this mirror did not write."),
     key("mirror.allow.full.truncation", Boolean, Some("false"), "Preparation may discard the whole local log of a topic."),
+    key("mirror.local.retention", Boolean, Some("false"), "Local retention deletes from the topics of this mirror; otherwise their beginning follows the source alone."),
     key("mirror.lme.lookup.timeout.ms", Long, Some("60000"), "How long preparation waits for a source that knows our last mirror epoch but cannot say it.")
         .valid(Validator::AtLeast(0)),
     key("mirror.disconnect.fail.after.ms", Long, Some("-1"), "Partitions become FAILED when the source is away for so long; -1 = never.").valid(Validator::AtLeast(-1)),

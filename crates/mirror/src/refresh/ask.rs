@@ -5,12 +5,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_metadata::config::topic as topic_keys;
+use tarn_metadata::config::{ConfigValue, topic as topic_keys};
+use tarn_replica::ReplicaManager;
 use tarn_wire::Str;
 
 use crate::commands::SourceFacts;
+use crate::config::CARRIED;
 use crate::config::patterns::Patterns;
-use crate::seam::{ForeignMirror, Source, SourceError, SourceTopic};
+use crate::seam::{ForeignMirror, Source, SourceEntries, SourceError, SourceTopic};
 
 /// How long create and add wait for a source before they give up (mirror-cli.md §6).
 pub const PREFLIGHT_MS_MAX: u64 = 15_000;
@@ -32,26 +34,54 @@ pub async fn within<T>(
     }
 }
 
-/// Which of a source topic's configs may and can be set here, and why the others are left out.
+/// A source topic's configs as far as they hold here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsableConfigs {
+    /// Set on the topic there, and valid here.
+    pub own: Vec<(Str, Str)>,
+    /// Decided by the source's brokers or defaults, and another value than a topic has here by itself.
+    pub carried: Vec<(Str, Str)>,
+    /// What is left out although it is not excluded, with the reason.
+    pub skipped: Vec<String>,
+}
+
+/// The values that a topic without values of its own has here, of the keys in [`CARRIED`].
+pub type HereValues = BTreeMap<&'static str, ConfigValue>;
+
+/// What holds on this broker by itself.
+pub fn here_values(replicas: &ReplicaManager) -> HereValues {
+    let value = |key: &&'static str| Some((*key, replicas.inherited_topic_config(key)?));
+    CARRIED.iter().filter_map(value).collect()
+}
+
+/// Which of a source topic's configs may, can and must be set here.
 pub fn usable_configs(
-    entries: &[(Str, Str)],
+    entries: &SourceEntries,
     excluded: &Patterns,
-) -> (Vec<(Str, Str)>, Vec<String>) {
-    let mut usable = Vec::new();
-    let mut skipped = Vec::new();
-    for (key, value) in entries {
+    here: &HereValues,
+) -> UsableConfigs {
+    let mut usable = UsableConfigs::default();
+    let own = entries.own.iter().map(|entry| (entry, true));
+    let inherited = entries.inherited.iter().map(|entry| (entry, false));
+    for ((key, value), is_own) in own.chain(inherited) {
         if excluded.matches(key) || *key == topic_keys::MIRROR_NAME {
             continue;
         }
-        match topic_keys::find(key) {
-            None => skipped.push(format!("{key}: not known to this broker")),
-            Some(def) => match def.parse(value) {
-                Ok(_) => usable.push((key.detach(), value.detach())),
-                Err(error) => skipped.push(format!("{key}: {error}")),
-            },
+        let Some(def) = topic_keys::find(key) else {
+            let text = format!("{key}: not known to this broker");
+            usable.skipped.push(text);
+            continue;
+        };
+        match def.parse(value) {
+            Ok(_) if is_own => usable.own.push((key.detach(), value.detach())),
+            Ok(parsed) if here.get(&**key) != Some(&parsed) => {
+                usable.carried.push((key.detach(), value.detach()));
+            }
+            Ok(_) => {}
+            Err(error) => usable.skipped.push(format!("{key}: {error}")),
         }
     }
-    (usable, skipped)
+    usable
 }
 
 /// Topics at the source as facts for a decision: partitions, id, usable configs. A topic whose configs cannot be read is taken without them;
@@ -60,23 +90,26 @@ pub async fn facts(
     source: &Arc<dyn Source>,
     topics: &[SourceTopic],
     excluded: &Patterns,
+    here: &HereValues,
 ) -> Result<BTreeMap<Str, SourceFacts>, SourceError> {
-    let mut configs: BTreeMap<Str, Vec<(Str, Str)>> = BTreeMap::new();
+    let mut configs: BTreeMap<Str, UsableConfigs> = BTreeMap::new();
     for names in topics.chunks(NAMES_PER_REQUEST_MAX) {
         for topic in source
             .topic_configs(names.iter().map(|t| t.name.clone()).collect())
             .await?
         {
             if let Ok(entries) = topic.entries {
-                configs.insert(topic.name, usable_configs(&entries, excluded).0);
+                configs.insert(topic.name, usable_configs(&entries, excluded, here));
             }
         }
     }
     let fact = |topic: &SourceTopic| {
+        let UsableConfigs { own, carried, .. } = configs.remove(&topic.name).unwrap_or_default();
         let facts = SourceFacts {
             topic_id: topic.id.filter(|id| !id.is_zero()),
             partitions: topic.partitions.len() as i32,
-            configs: configs.remove(&topic.name).unwrap_or_default(),
+            configs: own,
+            carried,
         };
         (topic.name.detach(), facts)
     };
@@ -109,4 +142,46 @@ pub fn select<'a>(
         .filter(|t| !crate::commands::is_internal(&t.name))
         .filter(|t| wanted.matches(&t.name) && !without.matches(&t.name))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(list: &[(&str, &str)]) -> Vec<(Str, Str)> {
+        list.iter()
+            .map(|(k, v)| (Str::from(*k), Str::from(*v)))
+            .collect()
+    }
+
+    /// N02: what the source's broker decides is carried where this broker would decide otherwise, and only there.
+    #[test]
+    fn an_inherited_value_is_carried_only_where_it_differs_from_what_holds_here() {
+        let entries = SourceEntries {
+            own: pairs(&[("segment.ms", "5000"), ("retention.bytes", "many")]),
+            inherited: pairs(&[
+                ("retention.ms", "-1"),
+                ("cleanup.policy", "delete"),
+                ("max.message.bytes", "1048588"),
+                ("message.timestamp.type", "LogAppendTime"),
+            ]),
+        };
+        let by_default = |key: &&'static str| {
+            let def = topic_keys::find(key)?;
+            Some((*key, def.parse(def.default?).ok()?))
+        };
+        let here: HereValues = CARRIED.iter().filter_map(by_default).collect();
+        let none = Patterns::default();
+        let usable = usable_configs(&entries, &none, &here);
+        assert_eq!(usable.own, pairs(&[("segment.ms", "5000")]));
+        let carried = [
+            ("retention.ms", "-1"),
+            ("message.timestamp.type", "LogAppendTime"),
+        ];
+        assert_eq!(usable.carried, pairs(&carried));
+        assert!(usable.skipped[0].starts_with("retention.bytes:"));
+        let excluded = Patterns::new(&["retention.*"]).unwrap();
+        let usable = usable_configs(&entries, &excluded, &here);
+        assert_eq!(usable.carried, pairs(&[carried[1]]));
+    }
 }

@@ -263,7 +263,8 @@ impl Refresher {
             return Ok(());
         }
         let excluded = config.excluded_properties().unwrap_or_default();
-        let facts = ask::facts(source, &plan.fulfil, &excluded).await?;
+        let here = ask::here_values(&self.tools.replicas);
+        let facts = ask::facts(source, &plan.fulfil, &excluded, &here).await?;
         let loops = ask::looping(
             &source
                 .mirrors_from(self.tools.settings.cluster_id.clone())
@@ -348,7 +349,8 @@ impl Refresher {
         fresh: &[SourceTopic],
     ) -> Result<(), SourceError> {
         let excluded = config.excluded_properties().unwrap_or_default();
-        let facts = ask::facts(source, fresh, &excluded).await?;
+        let here = ask::here_values(&self.tools.replicas);
+        let facts = ask::facts(source, fresh, &excluded, &here).await?;
         let loops = ask::looping(
             &source
                 .mirrors_from(self.tools.settings.cluster_id.clone())
@@ -443,18 +445,21 @@ impl Refresher {
         let excluded = config
             .excluded_properties()
             .map_err(|e| SourceError::Other(e.to_string()))?;
+        let here = ask::here_values(&self.tools.replicas);
         for names in topics.chunks(NAMES_PER_REQUEST_MAX) {
             let mut changes = Vec::new();
             for topic in source.topic_configs(names.to_vec()).await? {
                 match topic.entries {
                     Ok(entries) => {
-                        let (wanted, skipped) = ask::usable_configs(&entries, &excluded);
-                        if !skipped.is_empty() {
+                        let usable = ask::usable_configs(&entries, &excluded, &here);
+                        if !usable.skipped.is_empty() {
+                            let skipped = usable.skipped;
                             status.config_errors.insert(topic.name.detach(), skipped);
                         }
                         changes.push(ConfigChanges {
                             topic: topic.name.detach(),
-                            wanted,
+                            wanted: usable.own,
+                            carried: usable.carried,
                         });
                     }
                     Err(reason) => {

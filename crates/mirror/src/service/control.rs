@@ -309,7 +309,8 @@ impl MirrorService {
             }
         }
         let excluded = config.excluded_properties().unwrap_or_default();
-        let facts = ask::facts(source, &present, &excluded).await?;
+        let here = ask::here_values(&self.tools.replicas);
+        let facts = ask::facts(source, &present, &excluded, &here).await?;
         let loops = if topics.is_empty() {
             Default::default()
         } else {

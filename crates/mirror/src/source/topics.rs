@@ -11,7 +11,10 @@ use tarn_wire::messages::{DescribeConfigsRequest, MetadataRequest, MetadataRespo
 use tarn_wire::{ErrorCode, Message, Str, VersionRange};
 
 use super::{SourceClient, SourceError, is_denial};
-use crate::seam::{SourceCluster, SourcePartition, SourceTopic, SourceTopicConfigs, TopicAnswer};
+use crate::config::CARRIED;
+use crate::seam::{
+    SourceCluster, SourceEntries, SourcePartition, SourceTopic, SourceTopicConfigs, TopicAnswer,
+};
 
 /// Topics in one DescribeConfigs.
 const CONFIGS_CHUNK: usize = 200;
@@ -178,12 +181,12 @@ pub(crate) fn source_topic(topic: &MetadataResponseTopic) -> Result<SourceTopic,
     })
 }
 
-/// Entries that were set on the topics themselves. A topic that fails spoils only itself.
+/// Entries that were set on the topics themselves, and what else decides how their records are kept. A topic that fails spoils only itself.
 pub(super) async fn configs(
     client: &SourceClient,
     names: Vec<Str>,
 ) -> Result<Vec<SourceTopicConfigs>, SourceError> {
-    let mut found: HashMap<Str, Result<Vec<(Str, Str)>, String>> = HashMap::new();
+    let mut found: HashMap<Str, Result<SourceEntries, String>> = HashMap::new();
     // Version 1 is the first that says where an entry comes from.
     let wanted = VersionRange::new(1, DescribeConfigsRequest::VERSIONS.max);
     for chunk in names.chunks(CONFIGS_CHUNK) {
@@ -199,7 +202,7 @@ pub(super) async fn configs(
         };
         let response = client.note(client.cluster()?.ask_any(&request, wanted).await)?;
         for result in &response.results {
-            found.insert(result.resource_name.detach(), dynamic_entries(result));
+            found.insert(result.resource_name.detach(), entries_of(result));
         }
     }
     let unanswered = || Err("the source did not answer for this topic".to_string());
@@ -210,7 +213,7 @@ pub(super) async fn configs(
     Ok(names.into_iter().map(answer).collect())
 }
 
-fn dynamic_entries(result: &DescribeConfigsResult) -> Result<Vec<(Str, Str)>, String> {
+fn entries_of(result: &DescribeConfigsResult) -> Result<SourceEntries, String> {
     let code = ErrorCode(result.error_code);
     if code != ErrorCode::NONE {
         let text = result
@@ -220,13 +223,17 @@ fn dynamic_entries(result: &DescribeConfigsResult) -> Result<Vec<(Str, Str)>, St
             .unwrap_or_else(|| code.message());
         return Err(format!("{}: {text}", code.name()));
     }
-    let own = result
-        .configs
-        .iter()
-        .filter(|c| c.config_source == DYNAMIC_TOPIC_CONFIG);
-    Ok(own
-        .filter_map(|c| Some((c.name.detach(), c.value.as_ref()?.detach())))
-        .collect())
+    let mut entries = SourceEntries::default();
+    for entry in &result.configs {
+        let Some(value) = &entry.value else { continue };
+        let pair = (entry.name.detach(), value.detach());
+        if entry.config_source == DYNAMIC_TOPIC_CONFIG {
+            entries.own.push(pair);
+        } else if CARRIED.contains(&&*pair.0) {
+            entries.inherited.push(pair);
+        }
+    }
+    Ok(entries)
 }
 
 #[cfg(test)]

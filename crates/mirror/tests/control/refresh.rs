@@ -208,3 +208,73 @@ async fn patterns_bring_in_new_topics_and_a_changed_address_reconnects() {
         .await;
     world.stop().await;
 }
+
+/// N02: what the source's brokers decide is carried where it would be something else here, follows the source, stays after failover, and never
+/// overwrites what an operator set here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_sources_brokers_decide_is_carried_and_holds_after_failover() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_mirror(dir.path(), Scripted::new()).await;
+    let inherit = |value: &str| {
+        let pairs = [("retention.ms", value), ("retention.bytes", "-1")];
+        let pairs = pairs.map(|(k, v)| (Str::from(k), Str::from(v)));
+        world.plane.0.lock().inherited = pairs.to_vec();
+    };
+    let value = |w: &World, topic: &str, key: &str| {
+        w.image()
+            .topic_configs(topic)
+            .and_then(|c| c.get(key).map(|v| v.to_string()))
+    };
+    inherit("-1");
+    world.plane.topic("t", 1);
+    world.plane.topic("u", 1);
+    world.add(&["t", "u"]).await;
+    assert_eq!(
+        value(&world, "t", "retention.ms").as_deref(),
+        Some("-1"),
+        "carried with the topic, not at some later refresh"
+    );
+    assert_eq!(value(&world, "t", "retention.bytes"), None, "the same here");
+    set_topic_config(&world, "u", "retention.ms", "5000").await;
+    inherit("777000");
+    world
+        .eventually("follows", |w| {
+            value(w, "t", "retention.ms").as_deref() == Some("777000")
+        })
+        .await;
+    assert_eq!(value(&world, "u", "retention.ms").as_deref(), Some("5000"));
+    world.until("t", "MIRRORING").await;
+    world.remove(&["t"]).await;
+    world.until("t", "STOPPED").await;
+    inherit("604800000");
+    world.plane.topic("v", 1);
+    world.add(&["v"]).await;
+    world.until("v", "MIRRORING").await;
+    assert_eq!(value(&world, "v", "retention.ms"), None, "the same here");
+    assert_eq!(
+        value(&world, "t", "retention.ms").as_deref(),
+        Some("777000")
+    );
+    assert_eq!(value(&world, "u", "retention.ms").as_deref(), Some("5000"));
+    world.stop().await;
+}
+
+async fn set_topic_config(world: &World, topic: &str, key: &str, value: &str) {
+    let config = m::incremental_alter_configs_request::AlterableConfig {
+        name: Str::from(key),
+        value: Some(Str::from(value)),
+        ..Default::default()
+    };
+    let resource = m::incremental_alter_configs_request::AlterConfigsResource {
+        resource_type: 2,
+        resource_name: Str::from(topic),
+        configs: vec![config],
+        ..Default::default()
+    };
+    let request = m::IncrementalAlterConfigsRequest {
+        resources: vec![resource],
+        ..Default::default()
+    };
+    let answer = world.controller.incremental_alter_configs(request).await;
+    assert_eq!(answer.responses[0].error_code, 0);
+}

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use tarn_mirror::seam::{
     BoxFuture, DataPlane, FetchAssignment, FetchProgress, ForeignMirror, MirrorPartition,
     PersistIntent, PrepareOutcome, PrepareRequest, Reachability, Source, SourceCluster,
-    SourceError, SourcePartition, SourceSettings, SourceTopic, SourceTopicConfigs, TopicAnswer,
+    SourceEntries, SourceError, SourcePartition, SourceSettings, SourceTopic, SourceTopicConfigs,
+    TopicAnswer,
 };
 use tarn_wire::{Str, Uuid};
 
@@ -18,6 +19,10 @@ pub(crate) const SOURCE: &str = "source-cluster-of-tests";
 pub(crate) struct Script {
     pub(crate) topics: BTreeMap<Str, SourceTopic>,
     pub(crate) configs: BTreeMap<Str, Vec<(Str, Str)>>,
+    /// What the source's brokers decide for every topic.
+    pub(crate) inherited: Vec<(Str, Str)>,
+    /// Topics whose configs the source does not tell, with the reason.
+    pub(crate) denied: BTreeMap<Str, String>,
     pub(crate) down: Option<String>,
     pub(crate) cluster_id: Option<Str>,
     pub(crate) loops: Vec<ForeignMirror>,
@@ -120,7 +125,13 @@ impl Source for Scripted {
         now(self.ask(|s| {
             let one = |n: &Str| SourceTopicConfigs {
                 name: n.clone(),
-                entries: Ok(s.configs.get(n).cloned().unwrap_or_default()),
+                entries: match s.denied.get(n) {
+                    Some(reason) => Err(reason.clone()),
+                    None => Ok(SourceEntries {
+                        own: s.configs.get(n).cloned().unwrap_or_default(),
+                        inherited: s.inherited.clone(),
+                    }),
+                },
             };
             names.iter().map(one).collect()
         }))
