@@ -1,5 +1,4 @@
-//! Kafka's small text files: offset checkpoints, the epoch checkpoint, `partition.metadata`; and how a file is replaced
-//! without ever being half there.
+//! Kafka's small text files: offset checkpoints and the epoch checkpoint; and how a file is replaced without ever being half there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,12 +11,10 @@ use crate::types::EpochEntry;
 pub(crate) const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
 /// Per directory: high watermarks.
 pub(crate) const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
-/// Per directory: log start offsets above the first segment's base.
+/// Per directory: log start offsets above the first segment's base. Kept for Kafka and its tools; ours stand in `partition.metadata`.
 pub(crate) const LOG_STARTS: &str = "log-start-offset-checkpoint";
 /// Per partition: leader epochs and their start offsets.
 pub(crate) const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
-/// Per partition: topic id.
-pub(crate) const PARTITION_METADATA: &str = "partition.metadata";
 
 const FORMAT_VERSION: &str = "0";
 
@@ -84,19 +81,6 @@ pub(crate) fn parse_epochs(text: &str) -> Result<Vec<EpochEntry>, String> {
         out.push(entry);
     }
     Ok(out)
-}
-
-/// Content of `partition.metadata`.
-pub(crate) fn format_partition_metadata(topic_id: &str) -> Vec<u8> {
-    format!("version: 0\ntopic_id: {topic_id}").into_bytes()
-}
-
-/// Topic id in a `partition.metadata`.
-pub(crate) fn parse_partition_metadata(text: &str) -> Option<String> {
-    text.lines()
-        .find_map(|l| l.strip_prefix("topic_id:"))
-        .map(|id| id.trim().to_owned())
-        .filter(|id| !id.is_empty())
 }
 
 /// Body lines after checking version and count, so that a half-written file is noticed.

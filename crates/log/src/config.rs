@@ -68,12 +68,12 @@ impl Default for LogConfig {
 /// How to open a log. [`crate::LogDir::open_log`] fills it from the checkpoints; tests may fill it by hand.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// The directory was closed cleanly: nothing is checked again.
+    /// The directory was closed cleanly: a log that ends at its recovery point is not checked again.
     pub clean_shutdown: bool,
     /// Everything below was synced. `None` = unknown (checkpoint unreadable): check everything, but refuse to cut
     /// sealed segments.
     pub recovery_point: Option<i64>,
-    /// From the log-start checkpoint; the first segment's base offset when that is higher.
+    /// From the log-start checkpoint, whose lines go by name: believed only where the log bears it out.
     pub log_start_offset: i64,
     /// From the high-watermark checkpoint; clamped into the log.
     pub high_watermark: i64,

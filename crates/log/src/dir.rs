@@ -1,7 +1,8 @@
 //! One log directory: lock, checkpoints, clean-shutdown marker, and which partitions are in it.
 //!
 //! A checkpoint that cannot be read is warned about and replaced by the belief that loses nothing: recovery points become
-//! unknown (everything is checked), high watermarks and log starts fall back to the start of the log.
+//! unknown (everything is checked), high watermarks and log starts fall back to the start of the log. So do recovery points when their file is
+//! not there although partitions are. Lines go by name: they are taken out with their partition, and believed only where the log bears them out.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -16,7 +17,8 @@ use crate::checkpoint;
 use crate::config::{LogConfig, OpenOptions};
 use crate::error::LogError;
 use crate::names;
-use crate::partition_log::PartitionLog;
+use crate::partition_log::{PartitionLog, TOGETHER_MIN, remove_folder};
+use crate::partition_metadata::PartitionMetadata;
 use crate::state::LogDirState;
 
 const LOCK: &str = ".lock";
@@ -42,6 +44,14 @@ pub struct PartitionDir {
     pub path: PathBuf,
 }
 
+/// A checkpoint file that only its own lines may be written to.
+#[derive(Debug, Default)]
+struct Lines {
+    now: Offsets,
+    /// The file says something else.
+    unwritten: bool,
+}
+
 /// An opened, locked log directory. Dropping it releases the lock without writing anything (like a crash).
 #[derive(Debug)]
 pub struct LogDir {
@@ -51,8 +61,8 @@ pub struct LogDir {
     clean: bool,
     clean_broker_epoch: Option<i64>,
     recovery_points_known: bool,
-    high_watermarks: Mutex<Offsets>,
-    log_starts: Mutex<Offsets>,
+    high_watermarks: Mutex<Lines>,
+    log_starts: Mutex<Lines>,
     logs: Mutex<BTreeMap<Key, Arc<PartitionLog>>>,
     /// Held while a partition is opened or deleted: two recoveries of the same files would cut under each other.
     busy: Mutex<BTreeMap<Key, Arc<Mutex<()>>>>,
@@ -74,7 +84,7 @@ impl LogDir {
         let lock = take_lock(path)?;
         let (clean, clean_broker_epoch) =
             consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
-        let recovery = read_offsets(&path.join(checkpoint::RECOVERY_POINTS));
+        let recovery = read_recovery_points(path)?;
         let high_watermarks =
             read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
         let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS)).unwrap_or_default();
@@ -85,8 +95,8 @@ impl LogDir {
             clean_broker_epoch,
             recovery_points_known: recovery.is_some(),
             state: LogDirState::attached(path, recovery.unwrap_or_default()),
-            high_watermarks: Mutex::new(high_watermarks),
-            log_starts: Mutex::new(log_starts),
+            high_watermarks: Mutex::new(Lines::read(high_watermarks)),
+            log_starts: Mutex::new(Lines::read(log_starts)),
             logs: Mutex::default(),
             busy: Mutex::default(),
         };
@@ -138,7 +148,7 @@ impl LogDir {
                 out.push(PartitionDir {
                     topic: topic.to_owned(),
                     partition,
-                    topic_id: topic_id_in(&path),
+                    topic_id: PartitionMetadata::read(&path).topic_id,
                     path,
                 });
             }
@@ -164,7 +174,7 @@ impl LogDir {
             return Ok(Arc::clone(log));
         }
         let path = self.path.join(names::partition_dir(topic, partition));
-        let found = topic_id_in(&path);
+        let found = PartitionMetadata::read(&path).topic_id;
         if let (Some(want), Some(found)) = (topic_id, &found)
             && want != found
         {
@@ -175,19 +185,13 @@ impl LogDir {
         let options = OpenOptions {
             clean_shutdown: self.clean,
             recovery_point: point.or(self.recovery_points_known.then_some(0)),
-            log_start_offset: self.log_starts.lock().get(&key).copied().unwrap_or(0),
-            high_watermark: self.high_watermarks.lock().get(&key).copied().unwrap_or(0),
+            log_start_offset: self.log_starts.lock().get(&key),
+            high_watermark: self.high_watermarks.lock().get(&key),
             topic_id: topic_id.map(str::to_owned),
             now_ms,
             dir_state: Arc::clone(&self.state),
         };
         let log = PartitionLog::open(&path, config, options)?;
-        if let Some(id) = topic_id.filter(|_| found.is_none() && lost_topic_id(&path)) {
-            // A power cut before the first flush of a new log can take the id and leave the records.
-            let file = path.join(checkpoint::PARTITION_METADATA);
-            self.state
-                .replace_file(&file, &checkpoint::format_partition_metadata(id), true)?;
-        }
         self.logs.lock().insert(key, Arc::clone(&log));
         Ok(log)
     }
@@ -198,23 +202,62 @@ impl LogDir {
             .get(&(topic.to_owned(), partition))
             .cloned()
     }
-    /// Removes a partition for good: closes, renames to `…-delete`, forgets its checkpoint lines, then deletes the files.
-    /// Also removes a directory whose log is not open.
+    /// Removes a partition for good: closes, forgets its checkpoint lines, renames to `…-delete`, then deletes the files. Also removes a
+    /// directory whose log is not open. Needs no space: on a full disk the lines are taken out once the files are gone, or count for nothing
+    /// until they can be.
     pub fn delete_log(&self, topic: &str, partition: i32) -> Result<(), LogError> {
         self.state.check_online()?;
         let key = (topic.to_owned(), partition);
         let busy = self.busy(&key);
         let _one_at_a_time = busy.lock();
         let log = self.logs.lock().remove(&key);
-        self.high_watermarks.lock().remove(&key);
-        self.log_starts.lock().remove(&key);
+        self.high_watermarks.lock().forget(|k| *k == key);
+        self.log_starts.lock().forget(|k| *k == key);
         // Its line must not outlive it: a new partition of that name would be believed up to a foreign offset.
-        self.state
-            .replace_recovery_points(|points| _ = points.remove(&key))?;
+        let forget = || {
+            self.state
+                .forget_recovery_points(|t, p| (t, p) != (topic, partition))
+        };
+        let forgotten = forget();
         match log {
-            Some(log) => log.delete(),
-            None => self.delete_unopened(topic, partition),
+            Some(log) => log.delete()?,
+            None => remove_folder(&self.state, &self.path, topic, partition)?,
         }
+        match forgotten.or_else(|_| forget()) {
+            Err(LogError::NoSpace { .. }) => Ok(()),
+            done => done,
+        }
+    }
+    /// Renames the folder of a partition that nobody knows out of the way, and forgets the lines of its name. Gives the new path.
+    pub fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
+        self.state.check_online()?;
+        let key = (stray.topic.clone(), stray.partition);
+        let busy = self.busy(&key);
+        let _one_at_a_time = busy.lock();
+        let away = self.path.join(names::stray_dir(&key.0, key.1));
+        fs::rename(&stray.path, &away).map_err(|e| LogError::Io {
+            context: "cannot rename",
+            path: stray.path.clone(),
+            source: Arc::new(e),
+        })?;
+        self.state.sync_dir(&self.path)?;
+        self.forget_lines(|t, p| (t, p) != (&key.0, key.1))?;
+        Ok(away)
+    }
+    /// Takes the checkpoint lines out that `keep` does not name: partitions that are not in the metadata any more.
+    pub fn forget_lines(&self, keep: impl Fn(&str, i32) -> bool) -> Result<(), LogError> {
+        self.high_watermarks.lock().forget(|k| !keep(&k.0, k.1));
+        self.log_starts.lock().forget(|k| !keep(&k.0, k.1));
+        self.state.forget_recovery_points(keep)
+    }
+    /// Whether a partition has a folder here, or should have one by its recovery point.
+    pub fn should_hold(&self, topic: &str, partition: i32) -> bool {
+        let point = self.state.recovery_point(topic, partition);
+        point.is_some_and(|p| p > 0)
+            || self
+                .path
+                .join(names::partition_dir(topic, partition))
+                .is_dir()
     }
     fn busy(&self, key: &Key) -> Arc<Mutex<()>> {
         let mut busy = self.busy.lock();
@@ -222,61 +265,61 @@ impl LogDir {
         busy.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(busy.entry(key.clone()).or_default())
     }
-    fn delete_unopened(&self, topic: &str, partition: i32) -> Result<(), LogError> {
-        let path = self.path.join(names::partition_dir(topic, partition));
-        let away = self.path.join(names::deleted_dir(topic, partition));
-        match fs::rename(&path, &away) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other.map_err(|e| self.state.fatal("rename", &path, &e))?,
-        }
-        self.state.sync_dir(&self.path)?;
-        fs::remove_dir_all(&away).map_err(|e| self.state.fatal("remove", &away, &e))
-    }
-    /// Writes the three checkpoint files from the open logs (call it every few seconds). Lines of partitions that are not
-    /// open are kept as they were read.
+    /// Writes the three checkpoint files from the open logs (call it every few seconds), and log starts to where they are believed. Lines of
+    /// partitions that are not open are kept as they were read.
     pub fn write_checkpoints(&self) -> Result<(), LogError> {
-        let logs: Vec<(Key, Arc<PartitionLog>)> = self
-            .logs
-            .lock()
-            .iter()
-            .map(|(k, l)| (k.clone(), Arc::clone(l)))
-            .collect();
+        // The logs are looked up under the lock of each file: a partition that is deleted meanwhile must not get its line back.
         self.state.replace_recovery_points(|points| {
-            for (k, log) in logs.iter().filter(|(_, l)| l.segment_count() > 0) {
-                points.insert(k.clone(), log.recovery_point());
-            }
-        })?;
-        self.write_offsets(checkpoint::HIGH_WATERMARKS, &self.high_watermarks, |all| {
-            for (k, log) in logs.iter().filter(|(_, l)| l.segment_count() > 0) {
-                all.insert(k.clone(), log.high_watermark());
-            }
-        })?;
-        self.write_offsets(checkpoint::LOG_STARTS, &self.log_starts, |all| {
-            for (k, log) in &logs {
-                let start = log.log_start_offset();
-                match log.first_segment_base() {
-                    Some(base) if start > base => _ = all.insert(k.clone(), start),
-                    _ => _ = all.remove(k),
+            for (k, log) in self.logs.lock().iter() {
+                if log.segment_count() > 0 {
+                    points.insert(k.clone(), log.recovery_point());
                 }
             }
-        })
+        })?;
+        self.write_lines(checkpoint::HIGH_WATERMARKS, &self.high_watermarks, |log| {
+            (log.segment_count() > 0).then(|| log.high_watermark())
+        })?;
+        self.write_lines(checkpoint::LOG_STARTS, &self.log_starts, |log| {
+            let start = log.log_start_offset();
+            log.first_segment_base()
+                .filter(|base| start > *base)
+                .map(|_| start)
+        })?;
+        self.keep_log_starts()
     }
-    fn write_offsets(
+    /// Many moved starts are brought to the disk together.
+    fn keep_log_starts(&self) -> Result<(), LogError> {
+        let logs: Vec<Arc<PartitionLog>> = self.logs.lock().values().cloned().collect();
+        let moved: Vec<_> = logs.iter().filter(|l| l.log_start_is_unkept()).collect();
+        let together = moved.len() >= TOGETHER_MIN && self.state.can_sync_file_system();
+        let mut kept = Ok(());
+        for log in &moved {
+            kept = kept.and(log.keep_log_start(!together));
+        }
+        if together {
+            self.state.sync_file_system()?;
+        }
+        kept
+    }
+    fn write_lines(
         &self,
         file: &str,
-        offsets: &Mutex<Offsets>,
-        update: impl FnOnce(&mut Offsets),
+        lines: &Mutex<Lines>,
+        line: impl Fn(&PartitionLog) -> Option<i64>,
     ) -> Result<(), LogError> {
-        let mut all = offsets.lock();
+        let mut lines = lines.lock();
         let path = self.path.join(file);
-        let before = all.clone();
-        update(&mut all);
-        if *all == before && path.exists() {
+        for (k, log) in self.logs.lock().iter() {
+            lines.set(k, line(log));
+        }
+        if !lines.unwritten && path.exists() {
             return Ok(());
         }
         self.state.check_online()?;
         self.state
-            .replace_file(&path, &checkpoint::format_offsets(&all), true)
+            .replace_file(&path, &checkpoint::format_offsets(&lines.now), true)?;
+        lines.unwritten = false;
+        Ok(())
     }
     /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker. After
     /// an unclean start there is no marker as long as a partition on disk was not opened: nobody has recovered it yet.
@@ -308,6 +351,30 @@ impl LogDir {
         let marker = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
         self.state
             .replace_file(&self.path.join(CLEAN_SHUTDOWN), marker.as_bytes(), true)
+    }
+}
+
+impl Lines {
+    fn read(now: Offsets) -> Lines {
+        let unwritten = false;
+        Lines { now, unwritten }
+    }
+    fn get(&self, key: &Key) -> i64 {
+        self.now.get(key).copied().unwrap_or(0)
+    }
+    fn set(&mut self, key: &Key, line: Option<i64>) {
+        if self.now.get(key).copied() != line {
+            self.unwritten = true;
+            match line {
+                Some(offset) => _ = self.now.insert(key.clone(), offset),
+                None => _ = self.now.remove(key),
+            }
+        }
+    }
+    fn forget(&mut self, which: impl Fn(&Key) -> bool) {
+        let before = self.now.len();
+        self.now.retain(|key, _| !which(key));
+        self.unwritten |= self.now.len() != before;
     }
 }
 
@@ -386,6 +453,33 @@ fn consume_marker(dir: &Path) -> io::Result<(bool, Option<i64>)> {
     Ok((true, epoch.and_then(digits)))
 }
 
+/// Recovery points as they are on disk. A directory without their file gets one while it holds no partition, so that its absence means
+/// something; beside partitions an absent one makes all points unknown.
+fn read_recovery_points(dir: &Path) -> Result<Option<Offsets>, LogError> {
+    let path = dir.join(checkpoint::RECOVERY_POINTS);
+    if path.exists() {
+        return Ok(read_offsets(&path));
+    }
+    let failed = |e: io::Error| LogError::Io {
+        context: "cannot list",
+        path: dir.to_path_buf(),
+        source: Arc::new(e),
+    };
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let partition = name.to_str().and_then(names::parse_partition_dir);
+        if partition.is_some_and(|(topic, _)| topic != METADATA_TOPIC) {
+            tracing::warn!(path = %path.display(), "checkpoint is missing, every log is checked from its start");
+            return Ok(None);
+        }
+    }
+    let written = checkpoint::replace(&path, &checkpoint::format_offsets(&Offsets::new()), true);
+    if let Err(error) = written {
+        tracing::warn!(path = %path.display(), %error, "checkpoint cannot be written");
+    }
+    Ok(Some(Offsets::new()))
+}
+
 /// Reads an offset checkpoint: empty when there is no file, `None` when the file cannot be believed.
 fn read_offsets(path: &Path) -> Option<Offsets> {
     let parsed = match fs::read_to_string(path) {
@@ -400,19 +494,4 @@ fn read_offsets(path: &Path) -> Option<Offsets> {
             None
         }
     }
-}
-
-/// Whether a folder's `partition.metadata` is what a power cut leaves of it: missing or blank. One that cannot be read or says something else is
-/// left as it is.
-fn lost_topic_id(dir: &Path) -> bool {
-    match fs::read(dir.join(checkpoint::PARTITION_METADATA)) {
-        Ok(content) => content.iter().all(|b| *b == 0 || b.is_ascii_whitespace()),
-        Err(e) => e.kind() == io::ErrorKind::NotFound && dir.is_dir(),
-    }
-}
-
-fn topic_id_in(dir: &Path) -> Option<String> {
-    checkpoint::parse_partition_metadata(
-        &fs::read_to_string(dir.join(checkpoint::PARTITION_METADATA)).ok()?,
-    )
 }

@@ -161,6 +161,14 @@ pub enum LogError {
         /// What is wrong there.
         reason: String,
     },
+    /// What was on disk is not there any more. Never taken for empty: an operator must decide.
+    #[error("{}: {reason}", path.display())]
+    Missing {
+        /// The folder or file.
+        path: PathBuf,
+        /// What proves that it was there, and what to do.
+        reason: String,
+    },
     /// A file of the directory does not have the content it must have.
     #[error("{}: {reason}", path.display())]
     BadFile {

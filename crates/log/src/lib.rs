@@ -26,6 +26,7 @@ mod meta_properties;
 mod mirror;
 mod names;
 mod partition_log;
+mod partition_metadata;
 mod producers;
 mod reserve;
 mod scan;

@@ -14,6 +14,7 @@ pub(crate) const TIME_INDEX: &str = "timeindex";
 pub(crate) const TXN_INDEX: &str = "txnindex";
 pub(crate) const SNAPSHOT: &str = "snapshot";
 const DELETE_SUFFIX: &str = "-delete";
+const STRAY_SUFFIX: &str = "-stray";
 
 /// `dir/<20 digits>.<extension>`
 pub(crate) fn segment_file(dir: &Path, base_offset: i64, extension: &str) -> PathBuf {
@@ -47,12 +48,17 @@ pub(crate) fn parse_partition_dir(name: &str) -> Option<(&str, i32)> {
 
 /// A name for a partition directory on its way out, unique, within the file system's limit.
 pub(crate) fn deleted_dir(topic: &str, partition: i32) -> String {
+    unique_dir(topic, partition, DELETE_SUFFIX)
+}
+
+/// A name for a partition directory that is set aside, unique, within the file system's limit.
+pub(crate) fn stray_dir(topic: &str, partition: i32) -> String {
+    unique_dir(topic, partition, STRAY_SUFFIX)
+}
+
+fn unique_dir(topic: &str, partition: i32, suffix: &str) -> String {
     let unique = || RandomState::new().build_hasher().finish();
-    let suffix = format!(
-        "-{partition}.{:016x}{:016x}{DELETE_SUFFIX}",
-        unique(),
-        unique()
-    );
+    let suffix = format!("-{partition}.{:016x}{:016x}{suffix}", unique(), unique());
     let mut keep = topic.len().min(FILE_NAME_BYTES_MAX - suffix.len());
     while !topic.is_char_boundary(keep) {
         keep -= 1;
@@ -96,6 +102,9 @@ mod tests {
         }
         let long = deleted_dir(&"t".repeat(249), 100_000);
         assert!(long.len() <= 255 && is_deleted_dir(&long));
+        // S06: a stray of a topic with the longest name could not be renamed.
+        let stray = stray_dir(&"t".repeat(249), 100_000);
+        assert!(stray.len() <= 255 && parse_partition_dir(&stray).is_none());
         assert!(!is_deleted_dir("t-0") && !is_deleted_dir("my-delete"));
     }
 }

@@ -10,9 +10,11 @@ mod maintain;
 mod read;
 mod recover;
 mod salvage;
+mod side_files;
 
 pub(crate) use flush::TOGETHER_MIN;
 pub use flush::flush_all;
+pub(crate) use maintain::remove_folder;
 
 pub(crate) use append::{Incoming, Span};
 pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};
@@ -65,6 +67,8 @@ pub struct PartitionLog {
     flushing: Mutex<()>,
     /// Held while the epoch checkpoint is written: writer and flush both do.
     epochs_file: Mutex<()>,
+    /// `partition.metadata`; locked behind `writer` where both are.
+    metadata: Mutex<side_files::Metadata>,
 }
 
 /// The log end as readers see it: an offset and the place that belongs to it.
@@ -95,7 +99,6 @@ pub(crate) struct Writer {
     new_files: bool,
     /// The epoch checkpoint on disk is not synced (or not written).
     epochs_unsynced: bool,
-    topic_id: Option<String>,
     snapshots: BTreeSet<i64>,
 }
 

@@ -239,6 +239,16 @@ impl Segment {
         Ok(())
     }
 
+    /// Offset after the last batch, found from the last index entry on; `None` when the headers there cannot be read.
+    pub(crate) fn end_by_headers(&self) -> Option<i64> {
+        let from = self.offsets.last().ok()?.map_or(0, |(_, at)| at);
+        let mut scan = Scanner::new(&self.log, from, self.size());
+        let mut end = self.base_offset;
+        while let Some(b) = scan.next(|_| false).ok()? {
+            end = b.header.next_offset();
+        }
+        Some(end)
+    }
     /// Offset after the last batch in front of byte `position`; all of those batches end below `offset`.
     pub(crate) fn end_before(&self, offset: i64, position: u64) -> Result<i64, LogError> {
         let from = self.offsets.lookup(offset.saturating_sub(1))?;
@@ -351,9 +361,9 @@ impl Segment {
     pub(crate) fn release_files(&self) {
         self.files().iter().for_each(|f| f.close());
     }
-    /// Removes all its files.
+    /// Removes all its files, the log last: an index without its log is then no leftover but proof that the log is missing.
     pub(crate) fn remove(&self) -> Result<(), LogError> {
-        self.files().iter().try_for_each(|f| f.remove())
+        self.files().iter().rev().try_for_each(|f| f.remove())
     }
     pub(crate) fn damaged(&self, stop: Stop, near_offset: i64) -> LogError {
         match stop {

@@ -1,7 +1,7 @@
 //! What all logs of one directory share: health (offline is sticky), the cache of open files, the persisted recovery
 //! points. Every write and sync of this crate goes through here, so that "a broken disk says so" has one home.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -44,6 +44,9 @@ pub struct LogDirState {
 struct RecoveryPoints {
     on_disk: Mutex<BTreeMap<(String, i32), i64>>,
     lowering: Mutex<Vec<((String, i32), i64)>>,
+    /// Lines on disk of partitions that are deleted, which a full disk kept from being taken out. They count for nothing; no new log of
+    /// that name gets a file before they are gone.
+    dead: Mutex<BTreeSet<(String, i32)>>,
 }
 
 /// Injected disk faults.
@@ -68,6 +71,7 @@ impl LogDirState {
         let points = RecoveryPoints {
             on_disk: Mutex::new(recovery_points),
             lowering: Mutex::default(),
+            dead: Mutex::default(),
         };
         LogDirState::new(dir, Some(points))
     }
@@ -245,12 +249,46 @@ impl LogDirState {
         Ok(())
     }
     pub(crate) fn recovery_point(&self, topic: &str, partition: i32) -> Option<i64> {
-        self.recovery
-            .as_ref()?
-            .on_disk
-            .lock()
-            .get(&(topic.to_owned(), partition))
-            .copied()
+        let points = self.recovery.as_ref()?;
+        let key = (topic.to_owned(), partition);
+        if points.dead.lock().contains(&key) {
+            return None;
+        }
+        points.on_disk.lock().get(&key).copied()
+    }
+    /// Takes the lines of partitions out that `keep` does not name. When they cannot be taken out on disk now, they count for nothing all
+    /// the same, and the error tells.
+    pub(crate) fn forget_recovery_points(
+        &self,
+        keep: impl Fn(&str, i32) -> bool,
+    ) -> Result<(), LogError> {
+        let Some(points) = &self.recovery else {
+            return Ok(());
+        };
+        let mut on_disk = points.on_disk.lock();
+        let mut kept = on_disk.clone();
+        kept.retain(|(topic, partition), _| keep(topic, *partition));
+        let gone = on_disk.keys().filter(|k| !kept.contains_key(*k)).cloned();
+        let gone: Vec<_> = gone.collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        points.dead.lock().extend(gone.iter().cloned());
+        self.write_recovery_points(&kept)?;
+        points.dead.lock().retain(|k| !gone.contains(k));
+        *on_disk = kept;
+        Ok(())
+    }
+    /// Makes sure that no line of a deleted partition of this name is left, before a new log of that name gets its first file.
+    pub(crate) fn begin_log(&self, topic: &str, partition: i32) -> Result<(), LogError> {
+        let Some(points) = &self.recovery else {
+            return Ok(());
+        };
+        let dead = |t: &str, p: i32| points.dead.lock().contains(&(t.to_owned(), p));
+        match dead(topic, partition) {
+            true => self.forget_recovery_points(|t, p| !dead(t, p)),
+            false => Ok(()),
+        }
     }
     fn write_recovery_points(&self, points: &BTreeMap<(String, i32), i64>) -> Result<(), LogError> {
         self.check_online()?;

@@ -2,6 +2,7 @@
 
 mod append;
 mod directory;
+mod identity;
 mod mirroring;
 mod model;
 mod recovery;
@@ -34,7 +35,7 @@ impl Home {
         self.root.path().join("t-0")
     }
     pub(crate) fn open(&self, config: &LogConfig) -> Arc<PartitionLog> {
-        self.open_with(config, true, Some(0)).unwrap()
+        self.open_with(config, true, None).unwrap()
     }
     pub(crate) fn open_with(
         &self,

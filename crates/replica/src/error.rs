@@ -183,6 +183,7 @@ fn log_code(error: &LogError) -> ErrorCode {
         | LogError::Io { .. }
         | LogError::Damaged { .. }
         | LogError::BadFile { .. }
+        | LogError::Missing { .. }
         | LogError::Locked { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
         // The partition is being deleted or the broker is stopping: the client finds out by refreshing.
         LogError::Closed { .. } | LogError::Superseded => ErrorCode::NOT_LEADER_OR_FOLLOWER,

@@ -320,11 +320,12 @@ impl ReplicaManager {
 
     async fn delete(&self, deleted: Vec<(Str, i32, Hosted)>) {
         let mut jobs = tokio::task::JoinSet::new();
+        let any = !deleted.is_empty();
         for (topic, index, hosted) in deleted {
-            let Hosted::Online(partition) = hosted else {
-                continue;
-            };
-            partition.remove(true);
+            // One that could not be opened is deleted all the same: it may be why the topic goes.
+            if let Hosted::Online(partition) = hosted {
+                partition.remove(true);
+            }
             let dirs = self.dirs.clone();
             if jobs.len() >= BLOCKING_JOBS_MAX {
                 jobs.join_next().await;
@@ -342,6 +343,10 @@ impl ReplicaManager {
             });
         }
         while jobs.join_next().await.is_some() {}
+        if any {
+            // Their checkpoint lines go with the next write, which need not wait for its time.
+            self.shared.note_log_start();
+        }
     }
 
     async fn open(&self, to_open: Vec<OpenJob>) {
@@ -413,16 +418,19 @@ impl ReplicaManager {
                     }
                 };
                 for stray in found.iter().filter(|found| is_stray(&image, found)) {
-                    let mut name = stray.path.clone().into_os_string();
-                    name.push(format!(".{}-stray", Uuid::random()));
-                    match std::fs::rename(&stray.path, &name) {
-                        Ok(()) => {
-                            warn!(from = %stray.path.display(), to = %PathBuf::from(name).display(), "a partition that is not in the metadata was set aside")
+                    match dir.set_aside(stray) {
+                        Ok(to) => {
+                            warn!(from = %stray.path.display(), to = %to.display(), "a partition that is not in the metadata was set aside")
                         }
                         Err(error) => {
                             warn!(path = %stray.path.display(), %error, "a partition that is not in the metadata could not be set aside")
                         }
                     }
+                }
+                if let Err(error) =
+                    dir.forget_lines(|topic, partition| image.partition(topic, partition).is_some())
+                {
+                    warn!(dir = %dir.path().display(), %error, "checkpoint lines of partitions that are not in the metadata stay for now");
                 }
             }
         };

@@ -139,7 +139,7 @@ impl Partition {
         })
     }
 
-    /// DeleteRecords: raises the log start offset to `offset` (−1 = the high watermark) and gives it. Blocks on disk.
+    /// DeleteRecords: raises the log start offset to `offset` (−1 = the high watermark) and gives it. On disk when it returns. Blocks on disk.
     pub fn delete_records(&self, offset: i64) -> Result<i64, ReplicaError> {
         self.check_leader()?;
         self.check_writable()?;
@@ -165,6 +165,9 @@ impl Partition {
             .map_err(|error| self.failed(error))?;
         self.shared().note_log_start();
         self.watchers().signal();
+        // Files went first: on a full disk that is what makes room for this.
+        log.keep_log_start(true)
+            .map_err(|error| self.failed(error))?;
         Ok(start)
     }
 

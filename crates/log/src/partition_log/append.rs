@@ -10,7 +10,6 @@ use tarn_records::{
 };
 
 use super::{PartitionLog, Writer};
-use crate::checkpoint;
 use crate::config::{LogConfig, TimestampType};
 use crate::error::LogError;
 use crate::names;
@@ -157,8 +156,19 @@ impl PartitionLog {
         if self.fits(&active, active.size(), span, now_ms)? {
             Ok(active)
         } else {
-            self.roll(w, span.first_offset, now_ms)
+            let base = self.base_for(span)?;
+            self.roll(w, base, now_ms)
         }
+    }
+    /// Base offset of a new segment for `span`: the log end, so that segments follow each other without a gap, unless the gap in front of
+    /// the span is too wide for one segment.
+    fn base_for(&self, span: Span) -> Result<i64, LogError> {
+        let end = self.log_end_offset();
+        if span.last_offset - end <= i64::from(i32::MAX) {
+            return Ok(end);
+        }
+        self.allow_gaps()?;
+        Ok(span.first_offset)
     }
     /// Whether the active segment takes `span` behind `occupied` bytes.
     pub(crate) fn fits(
@@ -190,13 +200,12 @@ impl PartitionLog {
     ) -> Result<Arc<Segment>, LogError> {
         self.state.check_online()?;
         let made = !self.dir.exists();
+        if made {
+            self.state.begin_log(&self.topic, self.partition)?;
+        }
         fs::create_dir_all(&self.dir)
             .map_err(|e| self.state.write_failed("create", &self.dir, &e))?;
-        if let Some(id) = &w.topic_id {
-            let path = self.dir.join(checkpoint::PARTITION_METADATA);
-            self.state
-                .replace_file(&path, &checkpoint::format_partition_metadata(id), false)?;
-        }
+        self.write_first_metadata()?;
         let segment = Segment::create(&self.dir, base_offset, &self.state, now_ms)?;
         w.new_dir |= made;
         w.new_files = true;
@@ -300,8 +309,7 @@ impl PartitionLog {
         if self.segments.load().iter().any(|s| s.size() > 0) {
             return Ok(false);
         }
-        self.state
-            .lower_recovery_point(&self.topic, self.partition, base_offset)?;
+        self.forget_synced_above(w, 0)?;
         for s in self.segments.load().iter().rev() {
             s.remove()?;
         }

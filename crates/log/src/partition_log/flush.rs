@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::PartitionLog;
-use crate::checkpoint;
 use crate::error::LogError;
+use crate::partition_metadata;
 use crate::segment::Segment;
 use crate::state::LogDirState;
 
@@ -109,7 +109,7 @@ impl PartitionLog {
         }
         if flushing.new_dir {
             self.state
-                .sync_file(&self.dir.join(checkpoint::PARTITION_METADATA))?;
+                .sync_file(&self.dir.join(partition_metadata::FILE))?;
         }
         if flushing.new_files {
             self.state.sync_dir(&self.dir)?;

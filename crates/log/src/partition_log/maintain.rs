@@ -1,6 +1,8 @@
 //! Everything that is neither append nor read: truncation, log start, retention, flush, close, delete.
 
 use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,6 +10,7 @@ use super::{LogEnd, PartitionLog, Writer};
 use crate::error::LogError;
 use crate::names;
 use crate::segment::Segment;
+use crate::state::LogDirState;
 use crate::types::{RetentionOutcome, RetentionRule};
 
 impl PartitionLog {
@@ -45,6 +48,7 @@ impl PartitionLog {
             return Ok(start);
         }
         self.forget_synced_above(&mut w, end)?;
+        w.new_files = true;
         self.set_segments(segments[..=at].to_vec());
         // Readers must not follow the old end into bytes that go away.
         self.end.store(Arc::new(LogEnd {
@@ -85,16 +89,16 @@ impl PartitionLog {
         now_ms: i64,
     ) -> Result<(), LogError> {
         let segments = self.segments.load_full();
-        self.forget_synced_above(w, offset)?;
+        // Not `offset`: nothing is there yet that bears it out.
+        self.forget_synced_above(w, 0)?;
+        self.begin_at(offset)?;
         self.set_segments(Vec::new());
         self.end.store(Arc::new(LogEnd {
             offset,
             segment_base: offset,
             position: 0,
         }));
-        self.log_start.store(offset, Ordering::Release);
         self.high_watermark.store(offset, Ordering::Release);
-        self.recovery_point.store(offset, Ordering::Release);
         // Newest first: a crash in between leaves a shorter log, not one with a hole.
         for s in segments.iter().rev() {
             s.remove()?;
@@ -114,7 +118,7 @@ impl PartitionLog {
     }
 
     /// Before bytes above `offset` go away: no recovery point, in memory or on disk, may cover them any longer.
-    fn forget_synced_above(&self, w: &mut Writer, offset: i64) -> Result<(), LogError> {
+    pub(super) fn forget_synced_above(&self, w: &mut Writer, offset: i64) -> Result<(), LogError> {
         w.truncations += 1;
         self.recovery_point.fetch_min(offset, Ordering::AcqRel);
         self.state
@@ -141,7 +145,6 @@ impl PartitionLog {
         if self.log_start.fetch_max(offset, Ordering::AcqRel) >= offset {
             return Ok(());
         }
-        self.recovery_point.fetch_max(offset, Ordering::AcqRel);
         self.change_epochs(w, |c| c.truncate_from_start(offset))
     }
     /// Takes segments wholly below the log start out of the list; the active one always stays.
@@ -293,6 +296,7 @@ impl PartitionLog {
         let mut w = self.writer.lock();
         w.closed = true;
         w.mirror_token = 0;
+        self.metadata.lock().gone = true;
         self.segments.load().iter().for_each(|s| s.release_files());
     }
 
@@ -308,11 +312,26 @@ impl PartitionLog {
         let Some(parent) = self.dir.parent() else {
             return Ok(());
         };
-        let away = parent.join(names::deleted_dir(&self.topic, self.partition));
-        fs::rename(&self.dir, &away).map_err(|e| self.state.fatal("rename", &self.dir, &e))?;
-        self.state.sync_dir(parent)?;
-        fs::remove_dir_all(&away).map_err(|e| self.state.fatal("remove", &away, &e))
+        remove_folder(&self.state, parent, &self.topic, self.partition)
     }
+}
+
+/// Renames a partition's folder out of the way and removes it. On a disk without room for a new name it is removed where it is.
+pub(crate) fn remove_folder(
+    state: &LogDirState,
+    parent: &Path,
+    topic: &str,
+    partition: i32,
+) -> Result<(), LogError> {
+    let folder = parent.join(names::partition_dir(topic, partition));
+    let mut away = parent.join(names::deleted_dir(topic, partition));
+    match fs::rename(&folder, &away) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::StorageFull => away = folder,
+        renamed => renamed.map_err(|e| state.fatal("rename", &folder, &e))?,
+    }
+    state.sync_dir(parent)?;
+    fs::remove_dir_all(&away).map_err(|e| state.fatal("remove", &away, &e))
 }
 
 /// Oldest first, so that a crash in between leaves a log without a hole.

@@ -1,13 +1,13 @@
-//! Opening: what is on disk, which part of it is checked, where it is cut.
+//! Opening: what is on disk, which part of it is checked, where it is cut. What stands beside the segments is judged in `side_files.rs`.
 //!
-//! Segments wholly below the recovery point are believed (their headers are still checked when they are read). Everything
+//! Segments wholly below the recovery point or the log start are believed (their headers are still checked when they are read). Everything
 //! else is walked: batches at or above the recovery point must pass their CRC, and the log is cut at the first that does
 //! not, whatever follows. A bad batch below the recovery point was synced once: that is damage, and nobody cuts it silently.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
@@ -39,11 +39,14 @@ const RECHECK_BYTES: u64 = 8 << 20;
 struct Listing {
     bases: BTreeSet<i64>,
     snapshots: BTreeSet<i64>,
+    /// Index files without a log.
+    orphans: Vec<(i64, PathBuf)>,
 }
 
 impl PartitionLog {
     /// Opens the log in `dir` (named `<topic>-<partition>`). A directory that does not exist is an empty log and stays
-    /// non-existent until the first append or until a start offset must be remembered. Recovers as `options` say.
+    /// non-existent until the first append or until a start offset must be remembered. Recovers as `options` say. Fails with
+    /// [`LogError::Missing`] when the checkpoints or the files themselves prove that a part of the log is not there any more.
     pub fn open(
         dir: &Path,
         config: LogConfig,
@@ -57,7 +60,6 @@ impl PartitionLog {
                 reason,
             });
         };
-        let start = options.log_start_offset.max(0);
         let log = PartitionLog {
             dir: dir.to_path_buf(),
             topic: topic.to_owned(),
@@ -66,13 +68,13 @@ impl PartitionLog {
             config: ArcSwap::from_pointee(config),
             segments: ArcSwap::default(),
             end: ArcSwap::from_pointee(LogEnd {
-                offset: start,
-                segment_base: start,
+                offset: 0,
+                segment_base: 0,
                 position: 0,
             }),
-            log_start: AtomicI64::new(start),
-            high_watermark: AtomicI64::new(start),
-            recovery_point: AtomicI64::new(start),
+            log_start: AtomicI64::new(0),
+            high_watermark: AtomicI64::new(0),
+            recovery_point: AtomicI64::new(0),
             first_unstable: AtomicI64::new(i64::MAX),
             latest_epoch: AtomicI32::new(NO_EPOCH),
             unflushed_bytes: AtomicU64::new(0),
@@ -91,20 +93,22 @@ impl PartitionLog {
                 new_dir: false,
                 new_files: false,
                 epochs_unsynced: false,
-                topic_id: options.topic_id.clone(),
                 snapshots: BTreeSet::new(),
             }),
             flushing: Mutex::new(()),
             epochs_file: Mutex::new(()),
+            metadata: Mutex::default(),
         };
         log.load(&options)?;
         Ok(Arc::new(log))
     }
 
     fn load(&self, options: &OpenOptions) -> Result<(), LogError> {
+        self.load_metadata(options.topic_id.as_ref())?;
         let listing = list(&self.dir)?;
+        self.judge_orphans(&listing.bases, &listing.orphans)?;
         if listing.bases.is_empty() {
-            return Ok(());
+            return self.refuse_empty(options);
         }
         let mut w = self.writer.lock();
         w.snapshots = listing.snapshots;
@@ -120,34 +124,61 @@ impl PartitionLog {
         }
         self.set_segments(segments.clone());
         let known_epochs = self.load_epochs();
-        let end = if options.clean_shutdown {
-            self.open_clean(&mut w, &segments, &distrusted)?
-        } else {
-            self.open_unclean(&mut w, &segments, &distrusted, options.recovery_point)?
+        let epochs_from = self.epochs.read().entries().first().map(|e| e.start_offset);
+        let clean = match options.clean_shutdown {
+            true => self.open_clean(&mut w, &segments, &distrusted, options.recovery_point)?,
+            false => None,
+        };
+        let end = match clean {
+            Some(end) => {
+                self.refuse_lost_front(epochs_from)?;
+                end
+            }
+            None => self.open_unclean(&mut w, &segments, &distrusted, options.recovery_point)?,
         };
         if !known_epochs {
             self.rebuild_epochs(&mut w)?;
         }
-        self.settle(&mut w, options, end)
+        self.settle(&mut w, options, end, epochs_from)?;
+        if known_epochs && !self.epochs_agree(self.log_start_offset(), end) {
+            tracing::error!(
+                log = names::partition_dir(&self.topic, self.partition),
+                "{} contradicts the batches, epochs are read from them",
+                checkpoint::LEADER_EPOCHS
+            );
+            self.rebuild_epochs(&mut w)?;
+            let start = self.log_start_offset();
+            self.change_epochs(&mut w, |c| c.truncate_from_start(start))?;
+        }
+        self.segments.load().iter().for_each(|s| s.release_files());
+        Ok(())
     }
 
-    /// Everything was synced: only what stands behind the last index entry is looked at.
+    /// Everything was synced: only what stands behind the last index entry is looked at. `None` when the log goes on behind its recovery
+    /// point: then the marker of the clean stop is not about this state of it.
     fn open_clean(
         &self,
         w: &mut Writer,
         segments: &[Arc<Segment>],
         distrusted: &[usize],
-    ) -> Result<i64, LogError> {
+        recovery_point: Option<i64>,
+    ) -> Result<Option<i64>, LogError> {
         for &at in distrusted {
             self.rebuild_indexes(&segments[at])?;
         }
         let Some(last) = segments.last() else {
-            return Ok(0);
+            return Ok(Some(0));
         };
         let end = last.restore_tail()?;
+        let closed_at = recovery_point.unwrap_or(end);
+        self.refuse_short(last, end, closed_at)?;
+        if end > closed_at {
+            return Ok(None);
+        }
+        self.refuse_gaps(segments)?;
         *self.producers.lock() = self.replay_producers(w, segments, end)?;
         self.recovery_point.store(end, Ordering::Release);
-        Ok(end)
+        Ok(Some(end))
     }
 
     fn open_unclean(
@@ -158,9 +189,9 @@ impl PartitionLog {
         recovery_point: Option<i64>,
     ) -> Result<i64, LogError> {
         let synced = recovery_point.unwrap_or(0);
-        let from = segments
-            .partition_point(|s| s.base_offset <= synced)
-            .saturating_sub(1);
+        let start = self.kept_log_start().unwrap_or(0);
+        let from = super::read::floor(segments, synced.max(start));
+        self.refuse_gaps(&segments[..=from])?;
         for &at in distrusted.iter().filter(|at| **at < from) {
             self.rebuild_indexes(&segments[at])?;
         }
@@ -170,6 +201,16 @@ impl PartitionLog {
         let mut next = first.base_offset;
         for at in from..segments.len() {
             let s = &segments[at];
+            if at > from && self.is_gap(next, s) {
+                if next.max(start) < synced {
+                    return self.refuse_gap(next, s).map(|()| next);
+                }
+                // Never synced: a power cut took what was in between.
+                let before = &segments[at - 1];
+                let reason = format!("offsets {next} to {} are missing", s.base_offset - 1);
+                self.cut_behind(w, segments, at - 1, before.size(), next, &reason)?;
+                break;
+            }
             let cut = if s.base_offset < next {
                 Some((0, format!("segment starts below offset {next}")))
             } else {
@@ -181,11 +222,15 @@ impl PartitionLog {
                 continue;
             };
             let is_last = at + 1 == segments.len();
-            if next < synced || (recovery_point.is_none() && !is_last) {
+            // What lies below the log start is given up already.
+            if next.max(start) < synced || (recovery_point.is_none() && !is_last) {
                 return Err(s.damaged(Stop::Bad { position, reason }, next));
             }
             self.cut_behind(w, segments, at, position, next, &reason)?;
             break;
+        }
+        if let Some(last) = segments.last() {
+            self.refuse_short(last, next.max(start), synced)?;
         }
         self.recovery_point
             .store(synced.min(next), Ordering::Release);
@@ -272,26 +317,38 @@ impl PartitionLog {
     }
 
     /// Last steps of every opening: offsets, watermark, stray files, descriptors.
-    fn settle(&self, w: &mut Writer, options: &OpenOptions, end: i64) -> Result<(), LogError> {
+    fn settle(
+        &self,
+        w: &mut Writer,
+        options: &OpenOptions,
+        mut end: i64,
+        epochs_from: Option<i64>,
+    ) -> Result<(), LogError> {
         let segments = self.segments.load_full();
         let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
             return Ok(());
         };
         self.publish_end(last, last.size(), end);
-        let start = options.log_start_offset.max(first.base_offset);
+        let claim = options.log_start_offset;
+        let start = self.judge_log_start(first.base_offset, end, claim, epochs_from);
+        self.log_start.store(start, Ordering::Release);
         if start > end {
             tracing::warn!(
                 log = names::partition_dir(&self.topic, self.partition),
                 start,
                 end,
-                "log ends below its start offset, it begins again there"
+                "log ends below its start offset, it goes on there"
             );
-            return self.restart_at(w, start, options.now_ms);
+            self.end.store(Arc::new(LogEnd {
+                offset: start,
+                segment_base: last.base_offset,
+                position: last.size(),
+            }));
+            self.roll(w, start, options.now_ms)?;
+            end = start;
         }
-        self.log_start.store(start, Ordering::Release);
         self.high_watermark
             .store(options.high_watermark.clamp(start, end), Ordering::Release);
-        self.recovery_point.fetch_max(start, Ordering::AcqRel);
         self.change_epochs(w, |c| {
             c.truncate_from_end(end) | (c.truncate_from_start(start))
         })?;
@@ -312,7 +369,6 @@ impl PartitionLog {
         if !options.clean_shutdown {
             last.give_back_leftover()?;
         }
-        segments.iter().for_each(|s| s.release_files());
         Ok(())
     }
 
@@ -447,7 +503,7 @@ pub(crate) fn control_or_unknown(batch: &[u8]) -> ControlRecord {
         .unwrap_or(unknown)
 }
 
-/// Lists a partition directory and clears what an interrupted run left: temp files, `.deleted`, indexes without a log.
+/// Lists a partition directory and clears what an interrupted run left: temp files, `.deleted`.
 fn list(dir: &Path) -> Result<Listing, LogError> {
     let failed = |e: io::Error| LogError::Io {
         context: "cannot list",
@@ -459,7 +515,6 @@ fn list(dir: &Path) -> Result<Listing, LogError> {
         other => other.map_err(failed)?,
     };
     let mut listing = Listing::default();
-    let mut indexes = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
@@ -472,16 +527,12 @@ fn list(dir: &Path) -> Result<Listing, LogError> {
             Some((base, names::LOG)) => _ = listing.bases.insert(base),
             Some((offset, names::SNAPSHOT)) => _ = listing.snapshots.insert(offset),
             Some((base, names::OFFSET_INDEX | names::TIME_INDEX | names::TXN_INDEX)) => {
-                indexes.push((base, entry.path()))
+                listing.orphans.push((base, entry.path()))
             }
             _ => {}
         }
     }
-    for (_, path) in indexes
-        .iter()
-        .filter(|(base, _)| !listing.bases.contains(base))
-    {
-        fs::remove_file(path).map_err(failed)?;
-    }
+    let bases = &listing.bases;
+    listing.orphans.retain(|(base, _)| !bases.contains(base));
     Ok(listing)
 }

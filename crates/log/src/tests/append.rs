@@ -51,7 +51,7 @@ fn offsets_and_epoch_are_assigned_in_place() {
     assert_eq!(std::fs::read(home.segment(0, "log")).unwrap(), bytes);
     assert_eq!(
         std::fs::read_to_string(home.dir().join("partition.metadata")).unwrap(),
-        "version: 0\ntopic_id: MkU3OEVBNTcwNTJENDM2Qg"
+        "version: 0\ntopic_id: MkU3OEVBNTcwNTJENDM2Qg\ncontiguous: true\nchecksum: ad168d69\n"
     );
 }
 

@@ -212,7 +212,14 @@ fn reopen(log: &mut Arc<PartitionLog>, dir: &mut Arc<LogDir>, home: &Home, confi
     let elsewhere = tempfile::tempdir().unwrap();
     *dir = LogDir::open(elsewhere.path()).unwrap();
     *dir = LogDir::open(home.root()).unwrap();
-    *log = dir.open_log("t", 0, None, config.clone(), NOW).unwrap();
+    *log = dir
+        .open_log("t", 0, topic_id(config), config.clone(), NOW)
+        .unwrap();
+}
+
+/// With an id, what only the log itself may say is kept beside it; without one, as in a directory of an older version, it is not.
+fn topic_id(config: &LogConfig) -> Option<&'static str> {
+    (config.segment_bytes == 300).then_some("id")
 }
 
 fn compare(log: &PartitionLog, m: &Model) {
@@ -276,7 +283,7 @@ proptest! {
             ..LogConfig::default()
         };
         let mut dir = LogDir::open(home.root()).unwrap();
-        let mut log = dir.open_log("t", 0, None, config.clone(), NOW).unwrap();
+        let mut log = dir.open_log("t", 0, topic_id(&config), config.clone(), NOW).unwrap();
         let mut model = Model::default();
         for op in &ops {
             apply(&mut log, &mut dir, &home, &config, &mut model, op);
