@@ -7,6 +7,7 @@ mod carried;
 mod definition;
 mod growth;
 mod members;
+mod patterns;
 mod plan;
 mod topics;
 mod wishes;
@@ -14,13 +15,14 @@ mod wishes;
 pub use self::carried::carried_configs;
 pub(crate) use self::definition::check_create;
 pub use self::definition::{
-    AlterOp, CreateMirror, alter_mirror, create_mirror, delete_mirror, set_cluster_id, synced_keys,
+    AlterOp, CreateMirror, alter_mirror, create_mirror, creators_dialect, delete_mirror,
+    set_cluster_id, synced_keys,
 };
 pub use self::growth::{
     ConfigChanges, adopt_source_id, exclude_topic, grow_topic, set_stopped, sync_configs,
 };
-pub use self::plan::{LEADER_EPOCH_MAX, NewTopic, Planner, bump_epochs};
-pub use self::topics::{AddTopic, AddTopics, SourceFacts, add_topics, fulfil_wanted};
+pub use self::plan::{BumpRefusal, LEADER_EPOCH_MAX, NewTopic, Planner, bump_epochs, bump_members};
+pub use self::topics::{AddTopic, AddTopics, EarlierParts, SourceFacts, add_topics, fulfil_wanted};
 pub use self::wishes::{ChangeTopics, Wish, change_topics};
 
 use tarn_metadata::Record;

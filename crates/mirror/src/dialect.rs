@@ -1,9 +1,17 @@
 //! The generations of the mirror RPCs (mirror-rpcs.md §3, §8): which one a connection speaks, and how our symbolic errors are numbered for
-//! it. The same key and version carry different bodies, so a dialect is proven by strict decoding and remembered per connection.
+//! it. The same key and version carry different bodies, so a dialect is proven by strict decoding and remembered, for the connection here
+//! and for the caller in [`callers`].
+
+pub mod callers;
 
 use std::borrow::Cow;
 
 use tarn_wire::ErrorCode;
+
+pub use self::callers::{Caller, CallerDialects};
+
+/// How the clients of this product name themselves in ApiVersions.
+const OWN_SOFTWARE_NAME: &str = "tarn";
 
 /// A generation of request and response bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +22,24 @@ pub enum Dialect {
     Late,
     /// The direction after that; only where unambiguous.
     Next,
+}
+
+impl Dialect {
+    /// As `mirror.wire.dialect` spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Early => "early",
+            Dialect::Late => "late",
+            Dialect::Next => "next",
+        }
+    }
+
+    /// Reads what [`Dialect::name`] wrote.
+    pub fn parse(name: &str) -> Option<Dialect> {
+        [Dialect::Early, Dialect::Late, Dialect::Next]
+            .into_iter()
+            .find(|d| d.name() == name)
+    }
 }
 
 /// Setting `mirror.wire.dialect`.
@@ -29,13 +55,10 @@ pub enum WireDialect {
 impl WireDialect {
     /// Parses the config value.
     pub fn parse(text: &str) -> Option<WireDialect> {
-        Some(match text {
-            "auto" => WireDialect::Auto,
-            "early" => WireDialect::Only(Dialect::Early),
-            "late" => WireDialect::Only(Dialect::Late),
-            "next" => WireDialect::Only(Dialect::Next),
-            _ => return None,
-        })
+        match text {
+            "auto" => Some(WireDialect::Auto),
+            name => Dialect::parse(name).map(WireDialect::Only),
+        }
     }
 }
 
@@ -45,6 +68,7 @@ pub struct DialectMemory {
     configured: WireDialect,
     proven: Option<Dialect>,
     sent_mirror_key: bool,
+    own_product: bool,
 }
 
 impl DialectMemory {
@@ -52,30 +76,21 @@ impl DialectMemory {
     pub fn new(configured: WireDialect) -> DialectMemory {
         DialectMemory {
             configured,
-            proven: None,
-            sent_mirror_key: false,
+            ..DialectMemory::default()
         }
     }
 
-    /// Candidates, in the order to try.
-    pub fn candidates(&self) -> &'static [Dialect] {
-        match self.configured {
-            WireDialect::Auto => &[Dialect::Early, Dialect::Late, Dialect::Next],
-            WireDialect::Only(Dialect::Early) => &[Dialect::Early],
-            WireDialect::Only(Dialect::Late) => &[Dialect::Late],
-            WireDialect::Only(Dialect::Next) => &[Dialect::Next],
-        }
+    /// `mirror.wire.dialect`.
+    pub fn configured(&self) -> WireDialect {
+        self.configured
     }
 
-    /// Dialect for a body that does not tell.
-    pub fn assumed(&self) -> Dialect {
-        match (self.proven, self.configured) {
-            (Some(d), _) | (None, WireDialect::Only(d)) => d,
-            (None, WireDialect::Auto) => Dialect::Early,
-        }
+    /// What this connection has proven.
+    pub fn proven(&self) -> Option<Dialect> {
+        self.proven
     }
 
-    /// A distinguishable request arrived. The first proof stays.
+    /// A request proved a dialect. The first proof stays.
     pub fn prove(&mut self, dialect: Dialect) {
         self.proven.get_or_insert(dialect);
     }
@@ -88,6 +103,16 @@ impl DialectMemory {
     /// Whether error 134 may be sent instead of 44 (mirror-rpcs.md §8).
     pub fn knows_read_only_error(&self) -> bool {
         self.sent_mirror_key
+    }
+
+    /// The software at the other end named itself (ApiVersions 3 and up).
+    pub fn note_software(&mut self, name: &str) {
+        self.own_product = name == OWN_SOFTWARE_NAME;
+    }
+
+    /// Whether the other end is a client of this product.
+    pub fn is_own_product(&self) -> bool {
+        self.own_product
     }
 }
 
@@ -148,6 +173,20 @@ pub enum MirrorError {
     /// No such topic.
     #[error("Topic '{0}' does not exist")]
     UnknownTopic(String),
+    /// The source does not have the topic.
+    #[error("Topic '{0}' does not exist at the source")]
+    NotAtSource(String),
+    /// The source cannot say now whether it has the topic.
+    #[error("the source cannot say now whether it has topic '{topic}', try again: {reason}")]
+    SourceUndecided {
+        /// The topic.
+        topic: String,
+        /// What the source said.
+        reason: String,
+    },
+    /// The id of no topic.
+    #[error("no topic has the id {0}")]
+    UnknownTopicId(String),
     /// A name no topic may have, or one that clashes.
     #[error("{0}")]
     InvalidTopic(String),
@@ -174,6 +213,29 @@ pub enum MirrorError {
     /// Another broker coordinates this key.
     #[error("this broker does not coordinate that mirror partition")]
     NotCoordinator,
+    /// Only brokers may ask this, and the caller is not known to be one.
+    #[error(
+        "{0} is accepted from brokers of this cluster only: on the listener of inter.broker.listener.name or from this host"
+    )]
+    BrokersOnly(&'static str),
+    /// A write that leaves a fence out.
+    #[error(
+        "a mirror state is written under a leader epoch, a state epoch and a change offset; the {fence} is missing"
+    )]
+    Unfenced {
+        /// What is missing.
+        fence: &'static str,
+    },
+    /// The writer claims an epoch or a wish that this coordinator has not heard of.
+    #[error("{what} {given} is not known here, the newest is {known}")]
+    UnknownFence {
+        /// Which number.
+        what: &'static str,
+        /// Of the writer.
+        given: i64,
+        /// In this node's metadata.
+        known: i64,
+    },
     /// The writer is not the newest leader.
     #[error("leader epoch {given} is older than {known}")]
     FencedLeaderEpoch {
@@ -278,13 +340,18 @@ impl MirrorError {
             E::InvalidConfig(_) => ErrorCode::INVALID_CONFIG.0,
             E::InconsistentTopicId(_) => ErrorCode::INCONSISTENT_TOPIC_ID.0,
             E::TopicExists(_) => ErrorCode::TOPIC_ALREADY_EXISTS.0,
-            E::UnknownTopic(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0,
+            E::UnknownTopic(_) | E::NotAtSource(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0,
             E::InvalidTopic(_) => ErrorCode::INVALID_TOPIC_EXCEPTION.0,
             E::InvalidReplicationFactor(_) => ErrorCode::INVALID_REPLICATION_FACTOR.0,
             E::FeatureOff => ErrorCode::UNSUPPORTED_VERSION.0,
             E::CoordinatorLoading => ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0,
             E::NotCoordinator => ErrorCode::NOT_COORDINATOR.0,
-            E::FencedLeaderEpoch { .. } | E::FencedWish { .. } => ErrorCode::FENCED_LEADER_EPOCH.0,
+            E::BrokersOnly(_) => ErrorCode::CLUSTER_AUTHORIZATION_FAILED.0,
+            E::FencedLeaderEpoch { .. } | E::FencedWish { .. } | E::Unfenced { .. } => {
+                ErrorCode::FENCED_LEADER_EPOCH.0
+            }
+            E::UnknownFence { .. } => ErrorCode::UNKNOWN_LEADER_EPOCH.0,
+            E::UnknownTopicId(_) => ErrorCode::UNKNOWN_TOPIC_ID.0,
             E::FencedStateEpoch { .. } => ErrorCode::FENCED_STATE_EPOCH.0,
             E::Other { code, .. } => code.0,
             // The text carries the reason; a number of its own would be unknown to every client.

@@ -23,10 +23,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use self::forms::{MirrorRequest, Parsed, Proof};
 pub use self::reply::MirrorReply;
 use crate::commands::{self, AlterOp, Decision, Planner};
 use crate::config::{BrokerSettings, DescribedKey, MirrorConfig};
-use crate::dialect::{Dialect, DialectMemory, MirrorError};
+use crate::dialect::{Caller, CallerDialects, Dialect, DialectMemory, MirrorError, WireDialect};
 use crate::epochs::EpochBumper;
 use crate::lifecycle::{LifeCycle, Tools};
 use crate::metadata::Metadata;
@@ -46,6 +47,7 @@ pub struct MirrorService {
     tools: Tools,
     life: Arc<LifeCycle>,
     refresher: Arc<Refresher>,
+    callers: CallerDialects,
     tasks: TaskTracker,
     cancel: CancellationToken,
 }
@@ -86,8 +88,10 @@ impl MirrorService {
         let refresher = Refresher::new(tools.clone(), life.clone());
         bind(life.clone());
         life.start();
+        let callers = CallerDialects::new(tools.settings.callers_max);
         let service = Arc::new(MirrorService {
             tools,
+            callers,
             life,
             refresher,
             tasks: TaskTracker::new(),
@@ -192,16 +196,71 @@ impl MirrorService {
         &self,
         key: ApiKey,
         body: Bytes,
+        caller: &Caller,
         memory: &mut DialectMemory,
     ) -> MirrorReply {
-        let (dialect, request) = match forms::parse(key, &body, memory) {
+        memory.note_mirror_key();
+        if forms::is_for_brokers(key) && !caller.is_broker {
+            let error = MirrorError::BrokersOnly(key.name());
+            return reply::refusal(key, self.assumed(memory, caller, &[]), &error);
+        }
+        let Parsed { request, proof } = match forms::parse(key, &body, memory.configured()) {
             Ok(parsed) => parsed,
-            Err(error) => return reply::refusal(key, memory.assumed(), &error),
+            Err(error) => return reply::refusal(key, self.assumed(memory, caller, &[]), &error),
         };
+        let dialect = self.dialect(memory, caller, &request, proof);
         if !self.tools.settings.enabled {
             return reply::refusal(key, dialect, &MirrorError::FeatureOff);
         }
         self.serve(key, dialect, request).await
+    }
+
+    /// The dialect of an answer; what the request proves is remembered.
+    fn dialect(
+        &self,
+        memory: &mut DialectMemory,
+        caller: &Caller,
+        request: &MirrorRequest,
+        proof: Proof,
+    ) -> Dialect {
+        match proof {
+            Proof::Form(dialect) => {
+                memory.prove(dialect);
+                self.callers.remember(caller, dialect);
+                dialect
+            }
+            Proof::Content(dialect) if memory.configured() == WireDialect::Auto => {
+                memory.prove(dialect);
+                let proven = memory.proven().unwrap_or(dialect);
+                self.callers.remember(caller, proven);
+                proven
+            }
+            _ => {
+                let named = match request {
+                    MirrorRequest::Describe { mirrors, .. } => mirrors.as_slice(),
+                    _ => &[],
+                };
+                self.assumed(memory, caller, named)
+            }
+        }
+    }
+
+    /// The dialect of a caller whose request does not tell: the setting, the connection, the caller, the mirrors, early.
+    fn assumed(&self, memory: &DialectMemory, caller: &Caller, mirrors: &[Str]) -> Dialect {
+        if let WireDialect::Only(dialect) = memory.configured() {
+            return dialect;
+        }
+        let of_mirrors = || {
+            let image = self.tools.metadata.image();
+            (!caller.is_own_product)
+                .then(|| commands::creators_dialect(&image, mirrors))
+                .flatten()
+        };
+        memory
+            .proven()
+            .or_else(|| self.callers.recall(caller))
+            .or_else(of_mirrors)
+            .unwrap_or(Dialect::Early)
     }
 
     /// Whether a name belongs to mirroring although the topic does not exist: it must not be created automatically.
@@ -217,20 +276,22 @@ impl MirrorService {
         })
     }
 
-    /// DescribeConfigs of a mirror; `None` = there is no such mirror.
+    /// DescribeConfigs of a mirror; `None` = there is no such mirror. `with_defaults`: also keys that are not set, and secrets without their
+    /// values. Without it, as the prototypes' tools read it: what is set and may be shown, so that no value is null.
     pub fn describe_configs(
         &self,
         image: &Image,
         mirror: &str,
         asked: Option<&[Str]>,
+        with_defaults: bool,
     ) -> Option<Vec<DescribedKey>> {
         image.mirror(mirror).filter(|c| !c.is_empty())?;
         let config = MirrorConfig::of(image, mirror, &self.tools.settings);
-        Some(crate::config::describe(
-            &config,
-            asked,
-            self.tools.settings.show_sensitive,
-        ))
+        let mut keys = crate::config::describe(&config, asked, self.tools.settings.show_sensitive);
+        if !with_defaults {
+            keys.retain(|key| key.is_set && key.value.is_some());
+        }
+        Some(keys)
     }
 }
 

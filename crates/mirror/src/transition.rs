@@ -60,6 +60,36 @@ pub fn allowed(from: MirrorState, to: MirrorState) -> bool {
             .any(|(t, froms)| *t == to && froms.contains(&from))
 }
 
+/// Whether a record in state `to` may be stored over one in state `from`. Between two stored records a partition passes only states
+/// that are not stored: PAUSING and EPOCH_FENCING always, PREPARING and MIRRORING on the way to a pause or a stop.
+pub fn storable(from: MirrorState, to: MirrorState) -> bool {
+    use MirrorState::*;
+    // STOPPED is final for failures: only a new wish leaves it.
+    if from == Stopped && to == Failed {
+        return false;
+    }
+    let ends = matches!(to, Pausing | Paused | Stopping);
+    let passed: &[MirrorState] = if ends {
+        &[Pausing, EpochFencing, Preparing, Mirroring]
+    } else {
+        &[Pausing, EpochFencing]
+    };
+    let mut reached = vec![from];
+    let mut next = 0;
+    while let Some(state) = reached.get(next).copied() {
+        if allowed(state, to) {
+            return true;
+        }
+        for through in passed {
+            if allowed(state, *through) && !reached.contains(through) {
+                reached.push(*through);
+            }
+        }
+        next += 1;
+    }
+    false
+}
+
 /// What is on record about one mirror partition: the fact side of intent and fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionRecord {

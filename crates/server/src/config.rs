@@ -150,6 +150,14 @@ impl Config {
             .unwrap_or(false)
     }
 
+    /// Whether only brokers use this listener: the one of `inter.broker.listener.name`, when clients have another one.
+    pub fn is_for_brokers_only(&self, listener: &str) -> bool {
+        let named = self
+            .text("inter.broker.listener.name")
+            .is_some_and(|name| name.eq_ignore_ascii_case(listener));
+        named && self.listeners.iter().any(|l| l.name != listener)
+    }
+
     /// Default of a topic key on this broker: the strongest broker key that is set, converted to the topic's unit; else the topic key's default.
     pub fn topic_default(&self, def: &ConfigDef) -> Option<String> {
         for synonym in def.synonyms {

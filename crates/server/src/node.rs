@@ -136,6 +136,8 @@ pub(crate) struct ConnectionInfo {
     pub(crate) peer: SocketAddr,
     pub(crate) listener: Arc<str>,
     pub(crate) controller: bool,
+    /// Whether only brokers of this cluster use the listener.
+    pub(crate) inter_broker: bool,
     /// The mirror dialect it has proven.
     pub(crate) dialect: Mutex<DialectMemory>,
 }
@@ -145,14 +147,22 @@ impl ConnectionInfo {
         peer: SocketAddr,
         listener: Arc<str>,
         controller: bool,
+        inter_broker: bool,
         dialect: WireDialect,
     ) -> ConnectionInfo {
         ConnectionInfo {
             peer,
             listener,
             controller,
+            inter_broker,
             dialect: Mutex::new(DialectMemory::new(dialect)),
         }
+    }
+
+    /// Whether a request may be one of a broker of this cluster. Until there are ACLs: by the listener that only brokers use, or from this
+    /// host.
+    pub(crate) fn is_from_broker(&self) -> bool {
+        self.inter_broker || self.peer.ip().to_canonical().is_loopback()
     }
 }
 
@@ -161,4 +171,27 @@ pub(crate) fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |elapsed| elapsed.as_millis() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// M07: who may send what only brokers send.
+    #[test]
+    fn a_broker_is_known_by_its_listener_or_by_loopback() {
+        let from = |peer: &str, inter_broker: bool| {
+            let peer = peer.parse().unwrap();
+            let listener = Arc::from("L");
+            ConnectionInfo::new(peer, listener, false, inter_broker, WireDialect::Auto)
+                .is_from_broker()
+        };
+        for near in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(from(near, false), "{near}");
+        }
+        for far in ["10.0.0.1:1", "[fd00::1]:1", "[::ffff:10.0.0.1]:1"] {
+            assert!(!from(far, false), "{far}");
+            assert!(from(far, true), "{far}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use tarn_wire::messages::{ConfigRecord, FeatureLevelRecord};
 
 use super::members;
 use crate::config::{self, BOOTSTRAP_SERVERS, MirrorConfig, SOURCE_CLUSTER_ID};
-use crate::dialect::MirrorError;
+use crate::dialect::{Dialect, MirrorError};
 use crate::placement::validate_mirror_name;
 
 /// The feature that says "this cluster mirrors".
@@ -18,6 +18,9 @@ pub(crate) const FEATURE: &str = "mirror.version";
 /// Prefix of hidden keys that remember which topic configs this mirror has set (`.synced.<topic>` → key list). Not part of any table, so
 /// never shown and never alterable.
 const SYNCED_PREFIX: &str = ".synced.";
+
+/// Hidden key that remembers which generation's tool created the mirror: after a restart it answers for callers that have proven nothing.
+const CREATOR: &str = ".creator";
 
 /// A create request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub struct CreateMirror {
     pub found_cluster_id: Option<Str>,
     /// This cluster's id: a mirror of oneself is refused.
     pub own_cluster_id: Str,
+    /// The generation of the tool that asks, when it is not the default one.
+    pub creator: Option<Dialect>,
 }
 
 pub(super) fn config_record(mirror: &str, key: &str, value: Option<&str>) -> Record {
@@ -101,7 +106,19 @@ pub fn create_mirror(image: &Image, request: &CreateMirror) -> Result<Vec<Record
             .iter()
             .map(|(key, value)| config_record(&request.name, key, Some(value))),
     );
+    if let Some(creator) = request.creator {
+        records.push(config_record(&request.name, CREATOR, Some(creator.name())));
+    }
     Ok(records)
+}
+
+/// The generation of the tool that created one of these mirrors (empty = any); `None` when that is not on record.
+pub fn creators_dialect(image: &Image, mirrors: &[Str]) -> Option<Dialect> {
+    image
+        .mirrors()
+        .filter(|(name, _)| mirrors.is_empty() || mirrors.contains(name))
+        .find_map(|(_, configs)| configs.get(CREATOR))
+        .and_then(|name| Dialect::parse(name))
 }
 
 /// One operation of IncrementalAlterConfigs on a mirror.
@@ -215,7 +232,13 @@ pub fn set_cluster_id(
 }
 
 /// Deletes a mirror: its keys and the memberships of its topics, all or nothing. Only when every topic has been failed over.
-pub fn delete_mirror(image: &Image, mirror: &str) -> Result<Vec<Record>, MirrorError> {
+///
+/// `checked_at`: see [`check_unchanged`](super::members::check_unchanged).
+pub fn delete_mirror(
+    image: &Image,
+    mirror: &str,
+    checked_at: Option<i64>,
+) -> Result<Vec<Record>, MirrorError> {
     let Some(stored) = image.mirror(mirror).filter(|c| !c.is_empty()) else {
         return Err(MirrorError::UnknownMirror(mirror.to_owned()));
     };
@@ -232,6 +255,7 @@ pub fn delete_mirror(image: &Image, mirror: &str) -> Result<Vec<Record>, MirrorE
                 "Topic '{topic}' of mirror '{mirror}' is still being stopped, retry when describe shows STOPPED"
             )));
         }
+        members::check_unchanged(member, checked_at)?;
         records.push(members::cleared(member));
     }
     records.extend(stored.keys().map(|key| config_record(mirror, key, None)));

@@ -4,6 +4,8 @@ use tarn_metadata::{DesiredState, Image, Membership, Record};
 use tarn_wire::messages::MirrorMembershipRecord;
 use tarn_wire::{Str, Uuid};
 
+use crate::dialect::MirrorError;
+
 /// `change_offset` of a record that changes the desired state: "the offset this record gets".
 const OWN_OFFSET: i64 = -1;
 
@@ -69,4 +71,19 @@ pub(super) fn mirror_exists(image: &Image, mirror: &str) -> bool {
     image
         .mirror(mirror)
         .is_some_and(|configs| !configs.is_empty())
+}
+
+/// A caller that has looked at the states up to a metadata offset (StateValidationOffset) acts on nothing that was wished after it.
+pub(super) fn check_unchanged(
+    member: &Membership,
+    checked_at: Option<i64>,
+) -> Result<(), MirrorError> {
+    match checked_at {
+        Some(offset) if member.change_offset > offset => Err(MirrorError::InvalidStates(format!(
+            "what is wished of topic '{}' changed at metadata offset {}, after the states were checked at {offset}; \
+             look at it again",
+            member.topic, member.change_offset
+        ))),
+        _ => Ok(()),
+    }
 }

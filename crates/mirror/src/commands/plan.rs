@@ -94,3 +94,51 @@ pub fn bump_epochs(image: &Image, wanted: &[(Uuid, i32, i32)]) -> Vec<Record> {
     let bumps: Vec<Bump> = wanted.iter().map(bump).collect();
     plan::plan_epoch_bumps(image, &bumps).0
 }
+
+/// Why one partition of a BumpLeaderEpochs gets nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BumpRefusal {
+    /// Topic id as asked.
+    pub topic_id: Uuid,
+    /// Its name; empty when nobody has that id.
+    pub topic: Str,
+    /// Partition number as asked.
+    pub partition: i32,
+    /// Why.
+    pub error: MirrorError,
+}
+
+/// The bumps of a request that may be made: of partitions of topics that a mirror holds. The others are refused each for itself.
+pub fn bump_members(
+    image: &Image,
+    wanted: &[(Uuid, i32, i32)],
+) -> (Vec<(Uuid, i32, i32)>, Vec<BumpRefusal>) {
+    let mut granted = Vec::new();
+    let mut refused = Vec::new();
+    for (topic_id, partition, min) in wanted {
+        let topic = image.topic_by_id(topic_id);
+        let name = topic.map_or(Str::EMPTY, |t| t.name.clone());
+        let error = match topic {
+            None => Some(MirrorError::UnknownTopicId(topic_id.to_string())),
+            Some(topic) if topic.partition(*partition).is_none() => {
+                Some(MirrorError::UnknownTopic(format!("{name}-{partition}")))
+            }
+            Some(_) => {
+                let held = image
+                    .membership(&name)
+                    .is_some_and(|m| m.topic_id == *topic_id && !m.stopped);
+                (!held).then(|| MirrorError::TopicInNoMirror(name.to_string()))
+            }
+        };
+        match error {
+            None => granted.push((*topic_id, *partition, *min)),
+            Some(error) => refused.push(BumpRefusal {
+                topic_id: *topic_id,
+                topic: name,
+                partition: *partition,
+                error,
+            }),
+        }
+    }
+    (granted, refused)
+}

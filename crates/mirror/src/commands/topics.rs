@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tarn_metadata::config::split_list;
 use tarn_metadata::{
     DesiredState, Image, Membership, Record, TopicImage, check_topic_name, collision_key,
 };
 use tarn_wire::{Str, Uuid};
 
 use super::carried::carried_record;
-use super::definition::{config_record, merged};
+use super::definition::config_record;
+use super::patterns::PatternChange;
 use super::plan::{NewTopic, Planner};
 use super::{Decision, TopicResult, is_internal, members};
-use crate::config::{MirrorConfig, TOPICS_EXCLUDE, TOPICS_INCLUDE, patterns::Patterns};
+use crate::config::MirrorConfig;
 use crate::dialect::MirrorError;
 
 /// What the source says about a topic.
@@ -60,6 +60,21 @@ pub struct AddTopics {
     pub exclude: Vec<Str>,
     /// Late form without patterns: store the names as include.
     pub store_names: bool,
+    /// Metadata offset up to which the caller has looked at the topics; `None` = it has not.
+    pub checked_at: Option<i64>,
+    /// What came of the parts of this request that were decided before.
+    pub earlier: EarlierParts,
+    /// Further parts follow: the last one stores the patterns.
+    pub more_follow: bool,
+}
+
+/// Results of the earlier parts of a large request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EarlierParts {
+    /// Topics that joined.
+    pub done: Vec<Str>,
+    /// Topics that were refused.
+    pub refused: Vec<Str>,
 }
 
 /// What other topics of the same request already claimed: the image does not show them yet.
@@ -69,7 +84,7 @@ struct Claimed {
     names: BTreeMap<String, Str>,
 }
 
-/// Adds topics. Each gets its own result.
+/// Adds topics. Each gets its own result; an error of the whole request, or of all its topics, leaves no record behind.
 pub fn add_topics(
     image: &Image,
     planner: &mut dyn Planner,
@@ -79,36 +94,42 @@ pub fn add_topics(
         return Err(MirrorError::UnknownMirror(request.mirror.to_string()));
     }
     let stored = stored_config(image, &request.mirror);
+    let patterns = PatternChange::new(image, &stored, request)?;
     let mut decision = Decision::default();
-    let exclude = merge_patterns(&stored, request, &mut decision.records)?;
     let mut claimed = Claimed::default();
     let mut seen = BTreeSet::new();
+    let EarlierParts {
+        mut done,
+        mut refused,
+    } = request.earlier.clone();
     for topic in &request.topics {
         if !seen.insert(topic.name.clone()) {
             continue;
         }
-        let result = match &topic.refused {
-            Some(error) => Err(error.clone()),
-            None if exclude.as_ref().is_some_and(|e| e.matches(&topic.name)) => {
-                Err(MirrorError::InvalidRequest(format!(
-                    "Topic '{}' is matched by {TOPICS_EXCLUDE}",
-                    topic.name
-                )))
-            }
+        let error = topic
+            .refused
+            .clone()
+            .or_else(|| patterns.refusal(&topic.name));
+        let result = match error {
+            Some(error) => Err(error),
             None => add_one(image, planner, request, &stored, topic, &mut claimed),
         };
         match result {
             Ok(records) => {
                 decision.records.extend(records);
                 decision.topics.push(TopicResult::done(&topic.name));
+                done.push(topic.name.clone());
             }
-            Err(error) => decision
-                .topics
-                .push(TopicResult::refused(&topic.name, error)),
+            Err(error) => {
+                decision
+                    .topics
+                    .push(TopicResult::refused(&topic.name, error));
+                refused.push(topic.name.clone());
+            }
         }
     }
-    if !request.exclude.is_empty() {
-        stop_excluded(image, request, &mut decision.records)?;
+    if !request.more_follow {
+        decision.records.extend(patterns.records(&done, &refused));
     }
     Ok(decision)
 }
@@ -121,72 +142,6 @@ fn stored_config(image: &Image, mirror: &str) -> MirrorConfig {
             .flat_map(|c| c.iter())
             .map(|(k, v)| (k.as_str(), v.as_str())),
     )
-}
-
-/// Merges patterns into the definition (late form). Gives the exclude patterns that named topics must not match.
-fn merge_patterns(
-    stored: &MirrorConfig,
-    request: &AddTopics,
-    records: &mut Vec<Record>,
-) -> Result<Option<Patterns>, MirrorError> {
-    let strings = |list: &[Str]| list.iter().map(|s| s.to_string()).collect::<Vec<_>>();
-    let mut include = strings(&request.include);
-    if request.store_names && include.is_empty() {
-        include = request.topics.iter().map(|t| t.name.to_string()).collect();
-    }
-    let exclude = strings(&request.exclude);
-    if include.is_empty() && exclude.is_empty() {
-        return Ok(None);
-    }
-    let bad = |e: crate::config::patterns::PatternError| MirrorError::InvalidRequest(e.to_string());
-    Patterns::new(&include).map_err(bad)?;
-    Patterns::new(&exclude).map_err(bad)?;
-    // What is in force, defaults included: writing a list must not lose the default exclusion (A7).
-    let in_force = |key: &str| {
-        let default = crate::config::definition(key)
-            .and_then(|d| d.default)
-            .unwrap_or_default();
-        stored.get(key).unwrap_or(default).to_owned()
-    };
-    let mut new_exclude = String::new();
-    for (key, add, remove) in [
-        (TOPICS_INCLUDE, &include, &exclude),
-        (TOPICS_EXCLUDE, &exclude, &include),
-    ] {
-        let before = in_force(key);
-        let after = merged(&before, add, remove);
-        if split_list(&before) != split_list(&after) {
-            records.push(config_record(&request.mirror, key, Some(&after)));
-        }
-        if key == TOPICS_EXCLUDE {
-            new_exclude = after;
-        }
-    }
-    Patterns::new(&split_list(&new_exclude))
-        .map(Some)
-        .map_err(bad)
-}
-
-/// Active members that a new exclusion matches are failed over.
-fn stop_excluded(
-    image: &Image,
-    request: &AddTopics,
-    records: &mut Vec<Record>,
-) -> Result<(), MirrorError> {
-    let exclude =
-        Patterns::new(&request.exclude).map_err(|e| MirrorError::InvalidRequest(e.to_string()))?;
-    for (topic, member) in image.members_of(&request.mirror) {
-        if member.desired != DesiredState::Stopped && exclude.matches(topic) {
-            records.push(members::wish(
-                topic,
-                member.topic_id,
-                &member.mirror,
-                DesiredState::Stopped,
-                member.source_topic_id,
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn add_one(
@@ -229,6 +184,7 @@ fn check_member(
     topic: &AddTopic,
 ) -> Result<(), MirrorError> {
     let name = &topic.name;
+    members::check_unchanged(member, request.checked_at)?;
     if member.mirror != request.mirror {
         if member.desired != DesiredState::Stopped {
             return Err(MirrorError::TopicAlreadyInMirror(format!(
@@ -267,6 +223,10 @@ fn join(
     (image, planner): (&Image, &mut dyn Planner),
 ) -> Result<Vec<Record>, MirrorError> {
     let name = &topic.name;
+    // Joining would make it read-only at once, and then FAILED.
+    let Some(source) = &topic.source else {
+        return Err(MirrorError::NotAtSource(name.to_string()));
+    };
     // The source's id that this local topic is known to correspond to, when it is not the same one (a source without ids, upgraded later).
     let known_source = member.map(|m| m.source_topic_id).filter(|id| !id.is_zero());
     if !topic.asked_id.is_zero()
@@ -277,31 +237,29 @@ fn join(
     }
     let mut source_id = known_source.unwrap_or(Uuid::ZERO);
     let mut records = Vec::new();
-    if let Some(source) = &topic.source {
-        match source.topic_id {
-            Some(id) if id == local.id || Some(id) == known_source => source_id = id,
-            // Mirrored before from a source without ids: the preparation's epoch comparison proves that it is the same topic.
-            Some(id) if member.is_some_and(|m| m.source_topic_id.is_zero() && !m.is_wanted()) => {
-                source_id = id
-            }
-            Some(id) => return Err(mismatch(name, local.id, id, "at the source")),
-            None if member.is_none() && topic.has_local_data && !stored.may_adopt_topics() => {
-                return Err(MirrorError::TopicExists(format!(
-                    "Topic '{name}' exists here with data this mirror did not write, and the source has no topic ids to tell whether it is the same; \
-                     set mirror.allow.adopting.topics=true to let mirroring replace it"
-                )));
-            }
-            None => {}
+    match source.topic_id {
+        Some(id) if id == local.id || Some(id) == known_source => source_id = id,
+        // Mirrored before from a source without ids: the preparation's epoch comparison proves that it is the same topic.
+        Some(id) if member.is_some_and(|m| m.source_topic_id.is_zero() && !m.is_wanted()) => {
+            source_id = id
         }
-        let (here, there) = (local.partition_count(), source.partitions);
-        if here > there {
-            return Err(MirrorError::InvalidRequest(format!(
-                "Topic '{name}' has {here} partitions here and only {there} at the source"
+        Some(id) => return Err(mismatch(name, local.id, id, "at the source")),
+        None if member.is_none() && topic.has_local_data && !stored.may_adopt_topics() => {
+            return Err(MirrorError::TopicExists(format!(
+                "Topic '{name}' exists here with data this mirror did not write, and the source has no topic ids to tell whether it is the same; \
+                 set mirror.allow.adopting.topics=true to let mirroring replace it"
             )));
         }
-        if here < there {
-            records.extend(planner.grow(image, name, there)?);
-        }
+        None => {}
+    }
+    let (here, there) = (local.partition_count(), source.partitions);
+    if here > there {
+        return Err(MirrorError::InvalidRequest(format!(
+            "Topic '{name}' has {here} partitions here and only {there} at the source"
+        )));
+    }
+    if here < there {
+        records.extend(planner.grow(image, name, there)?);
     }
     records.push(members::wish(
         name,

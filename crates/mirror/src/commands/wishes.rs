@@ -38,6 +38,8 @@ pub struct ChangeTopics {
     pub resume_always: bool,
     /// Topics with a FAILED partition.
     pub failed: BTreeSet<Str>,
+    /// Metadata offset up to which the caller has looked at the topics; `None` = it has not.
+    pub checked_at: Option<i64>,
 }
 
 /// Changes wishes. Each topic gets its own result.
@@ -59,8 +61,23 @@ pub fn change_topics(image: &Image, request: &ChangeTopics) -> Result<Decision, 
             Err(error) => decision.topics.push(TopicResult::refused(topic, error)),
         }
     }
-    if request.wish == Wish::Remove && !request.patterns.is_empty() {
-        decision.records.extend(drop_patterns(image, request));
+    let refused: Vec<&Str> = decision
+        .topics
+        .iter()
+        .filter(|t| t.error.is_some())
+        .map(|t| &t.name)
+        .collect();
+    // A refused request changes nothing; a name that was refused is not put on a list either.
+    let all_refused = !refused.is_empty() && refused.len() == decision.topics.len();
+    if request.wish == Wish::Remove && !all_refused {
+        let patterns: Vec<String> = request
+            .patterns
+            .iter()
+            .filter(|p| !refused.contains(p))
+            .map(|p| p.to_string())
+            .collect();
+        let records = drop_patterns(image, &request.mirror, patterns);
+        decision.records.extend(records);
     }
     Ok(decision)
 }
@@ -83,6 +100,7 @@ fn change_one(
             member.mirror, request.mirror
         )));
     }
+    members::check_unchanged(member, request.checked_at)?;
     if !id.is_zero() && id != member.topic_id && id != member.source_topic_id {
         return Err(MirrorError::InconsistentTopicId(format!(
             "Topic '{topic}' has the id {}, not {id}",
@@ -132,35 +150,27 @@ fn resume_active(
 }
 
 /// Removal by pattern must last: out of include, or else into exclude (late form).
-fn drop_patterns(image: &Image, request: &ChangeTopics) -> Vec<Record> {
+fn drop_patterns(image: &Image, mirror: &Str, patterns: Vec<String>) -> Vec<Record> {
     let stored = |key: &str| {
         let default = definition(key).and_then(|d| d.default).unwrap_or_default();
         image
-            .mirror(&request.mirror)
+            .mirror(mirror)
             .and_then(|c| c.get(key))
             .map_or(default.to_owned(), |v| v.to_string())
     };
-    let patterns: Vec<String> = request.patterns.iter().map(|p| p.to_string()).collect();
     let include = stored(TOPICS_INCLUDE);
     let listed = split_list(&include);
     let (included, others): (Vec<String>, Vec<String>) =
         patterns.into_iter().partition(|p| listed.contains(p));
     let mut records = Vec::new();
     if !included.is_empty() {
-        records.push(config_record(
-            &request.mirror,
-            TOPICS_INCLUDE,
-            Some(&merged(&include, &[], &included)),
-        ));
+        let include = merged(&include, &[], &included);
+        records.push(config_record(mirror, TOPICS_INCLUDE, Some(&include)));
     }
     // A pattern that nothing includes only needs an exclusion while there are patterns that could bring the topics back.
     if !others.is_empty() && !listed.is_empty() {
         let exclude = merged(&stored(TOPICS_EXCLUDE), &others, &[]);
-        records.push(config_record(
-            &request.mirror,
-            TOPICS_EXCLUDE,
-            Some(&exclude),
-        ));
+        records.push(config_record(mirror, TOPICS_EXCLUDE, Some(&exclude)));
     }
     records
 }

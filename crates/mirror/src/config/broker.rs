@@ -30,6 +30,8 @@ pub struct BrokerSettings {
     pub retry: RetryPolicy,
     /// `mirror.wire.dialect`.
     pub wire_dialect: WireDialect,
+    /// `mirror.wire.dialect.callers.max`: callers whose proven dialect is remembered.
+    pub callers_max: usize,
     /// `mirror.describe.configs.sensitive.values`.
     pub show_sensitive: bool,
     /// Values of mirror-level keys in server.properties: defaults for every mirror (canonical key → value). Only keys that were set.
@@ -50,6 +52,7 @@ impl BrokerSettings {
             refresh_interval_ms: 30_000,
             retry: RetryPolicy::default(),
             wire_dialect: WireDialect::Auto,
+            callers_max: 1_000,
             show_sensitive: false,
             defaults: BTreeMap::new(),
         }

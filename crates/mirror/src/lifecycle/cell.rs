@@ -9,7 +9,7 @@ use crate::dialect::MirrorError;
 use crate::seam::{FetchAssignment, FetchFailure, LogOrigin, MirrorPartition, PrepareReason};
 use crate::state::MirrorState;
 use crate::stop_point::{self, StopPoint};
-use crate::store::table::{Entry, StateKey, Update, Write};
+use crate::store::table::{Entry, StateKey, Write};
 use crate::transition::{Action, Event, PartitionRecord, RetryPolicy, step};
 
 /// First pause after the store refused or did not answer.
@@ -313,10 +313,10 @@ impl Cell {
     pub(crate) fn write_of(&self, record: PartitionRecord, state_epoch: i32) -> Write {
         Write {
             key: self.key(),
-            change_offset: Some(self.change_offset),
-            leader_epoch: Some(self.leader_epoch),
-            expected_state_epoch: Some(state_epoch),
-            update: Update::Replace(record),
+            change_offset: self.change_offset,
+            leader_epoch: self.leader_epoch,
+            expected_state_epoch: state_epoch,
+            record,
         }
     }
 

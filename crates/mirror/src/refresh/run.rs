@@ -227,6 +227,7 @@ impl Refresher {
                 patterns: Vec::new(),
                 resume_always: false,
                 failed: Default::default(),
+                checked_at: None,
             };
             let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
             if let Err(error) = self
@@ -421,6 +422,7 @@ impl Refresher {
             patterns: Vec::new(),
             resume_always: false,
             failed: Default::default(),
+            checked_at: None,
         };
         let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
         if let Err(error) = self

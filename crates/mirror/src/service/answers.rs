@@ -13,6 +13,14 @@ use crate::config::MirrorConfig;
 use crate::describe::{self, DescribedPartition, DescribedTopic};
 use crate::dialect::{Dialect, MirrorError};
 
+/// What a describe asks of mirrors.
+struct AskedMirrors {
+    /// Empty = all.
+    names: Vec<Str>,
+    /// With the authorised operations.
+    operations: bool,
+}
+
 /// One mirror of a describe: its topics, or why it cannot be described.
 struct Described {
     name: Str,
@@ -31,9 +39,16 @@ impl MirrorService {
             MirrorRequest::List { names } => self.list(dialect, names),
             MirrorRequest::Describe {
                 mirrors,
+                operations,
                 cluster_id,
                 lookups,
-            } => self.describe(dialect, mirrors, cluster_id, lookups).await,
+            } => {
+                let asked = AskedMirrors {
+                    names: mirrors,
+                    operations,
+                };
+                self.describe(dialect, asked, cluster_id, lookups).await
+            }
             MirrorRequest::ReadStates(request) => {
                 states::read(&self.tools.store, &image, request, dialect).await
             }
@@ -95,15 +110,16 @@ impl MirrorService {
     async fn describe(
         &self,
         dialect: Dialect,
-        asked: Vec<Str>,
+        asked: AskedMirrors,
         cluster_id: Option<Str>,
         lookups: Vec<(Uuid, Vec<i32>)>,
     ) -> MirrorReply {
         let image = self.tools.metadata.image();
-        let names = if asked.is_empty() {
+        let AskedMirrors { names, operations } = asked;
+        let names = if names.is_empty() {
             image.mirrors().map(|(n, _)| n.clone()).collect()
         } else {
-            asked
+            names
         };
         let mut mirrors = Vec::with_capacity(names.len());
         for name in names {
@@ -116,7 +132,7 @@ impl MirrorService {
             mirrors.push(Described { name, topics });
         }
         if dialect == Dialect::Early {
-            let mirrors = mirrors.into_iter().map(early_mirror).collect();
+            let mirrors = mirrors.into_iter().filter_map(early_mirror).collect();
             let response = m::DescribeMirrorsResponse {
                 mirrors,
                 error_message: None,
@@ -130,7 +146,7 @@ impl MirrorService {
         };
         let mirrors = mirrors
             .into_iter()
-            .map(|mirror| late_mirror(mirror, dialect))
+            .map(|mirror| late_mirror(mirror, dialect, operations))
             .collect();
         let response = m::DescribeClusterMirrorsResponse {
             mirrors,
@@ -185,26 +201,25 @@ impl MirrorService {
     }
 }
 
-fn early_mirror(mirror: Described) -> early::DescribedMirror {
-    let (error_code, topics) = match mirror.topics {
-        Ok(topics) => (0, topics),
-        Err(error) => (error.code(Dialect::Early), Vec::new()),
-    };
+/// An early caller takes an error for "not yet" and asks for ever: a mirror that does not exist, or has nothing to show, is left out.
+fn early_mirror(mirror: Described) -> Option<early::DescribedMirror> {
     let topic = |t: DescribedTopic| early::DescribedMirrorTopic {
         topic_name: t.name,
         partitions: t.partitions.into_iter().map(early_partition).collect(),
         ..Default::default()
     };
-    early::DescribedMirror {
-        error_code,
+    let topics: Vec<_> = mirror
+        .topics
+        .ok()?
+        .into_iter()
+        .filter(|t| !t.partitions.is_empty())
+        .map(topic)
+        .collect();
+    (!topics.is_empty()).then(|| early::DescribedMirror {
         mirror_name: mirror.name,
-        topics: topics
-            .into_iter()
-            .filter(|t| !t.partitions.is_empty())
-            .map(topic)
-            .collect(),
+        topics,
         ..Default::default()
-    }
+    })
 }
 
 fn early_partition(p: DescribedPartition) -> early::DescribedMirrorPartition {
@@ -226,7 +241,12 @@ fn early_partition(p: DescribedPartition) -> early::DescribedMirrorPartition {
     }
 }
 
-fn late_mirror(mirror: Described, dialect: Dialect) -> late::DescribedMirror {
+/// Operations of a mirror by their ACL code (CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11). Without an
+/// authoriser all of them are allowed.
+const OPERATIONS: i32 = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11;
+
+fn late_mirror(mirror: Described, dialect: Dialect, operations: bool) -> late::DescribedMirror {
+    let exists = mirror.topics.is_ok();
     let (error_code, topics) = match mirror.topics {
         Ok(topics) => (0, topics),
         Err(error) => (error.code(dialect), Vec::new()),
@@ -249,6 +269,11 @@ fn late_mirror(mirror: Described, dialect: Dialect) -> late::DescribedMirror {
     late::DescribedMirror {
         error_code,
         mirror_name: mirror.name,
+        authorized_operations: if operations && exists {
+            OPERATIONS
+        } else {
+            late::DescribedMirror::default().authorized_operations
+        },
         topics: topics
             .into_iter()
             .filter(|t| !t.partitions.is_empty())

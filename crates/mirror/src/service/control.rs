@@ -1,6 +1,6 @@
 //! Keys 94–96, 102–105: what changes something. Create and add ask the source first; the others never do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tarn_metadata::{DesiredState, Image, Record};
@@ -10,8 +10,9 @@ use tarn_wire::{ApiKey, Str, Uuid};
 use super::forms::{MirrorRequest, NamedTopic};
 use super::{MirrorReply, MirrorService, reply};
 use crate::commands::{
-    AddTopic, AddTopics, ChangeTopics, CreateMirror, Decision, NewTopic, Planner, TopicResult,
-    Wish, add_topics, bump_epochs, change_topics, check_create, create_mirror, delete_mirror,
+    AddTopic, AddTopics, BumpRefusal, ChangeTopics, CreateMirror, Decision, EarlierParts, NewTopic,
+    Planner, TopicResult, Wish, add_topics, bump_epochs, bump_members, change_topics, check_create,
+    create_mirror, delete_mirror,
 };
 use crate::config::MirrorConfig;
 use crate::config::patterns::{PatternError, Patterns};
@@ -62,13 +63,21 @@ impl MirrorService {
                 configs,
                 allow_unreachable,
             } => {
-                let result = self.create(mirror, configs, allow_unreachable).await;
+                let creator = (dialect != Dialect::Early).then_some(dialect);
+                let request = CreateMirror {
+                    name: mirror,
+                    configs,
+                    found_cluster_id: None,
+                    own_cluster_id: self.tools.settings.cluster_id.clone(),
+                    creator,
+                };
+                let result = self.create(request, allow_unreachable).await;
                 reply::plain(key, dialect, result.err().as_ref())
             }
-            MirrorRequest::Delete { mirror } => {
+            MirrorRequest::Delete { mirror, checked_at } => {
                 let decide = move |image: &Image, _: &mut dyn Planner| {
                     Ok(Decision {
-                        records: delete_mirror(image, &mirror)?,
+                        records: delete_mirror(image, &mirror, checked_at)?,
                         topics: Vec::new(),
                     })
                 };
@@ -79,10 +88,7 @@ impl MirrorService {
                     .await;
                 reply::plain(key, dialect, result.err().as_ref())
             }
-            MirrorRequest::Bump(request) => {
-                let result = self.bump(&request).await;
-                reply::plain(key, dialect, result.err().as_ref())
-            }
+            MirrorRequest::Bump(request) => reply::bumped(dialect, self.bump(&request).await),
             MirrorRequest::Add { ref mirror, .. } => {
                 let name = mirror.clone();
                 topics_reply(key, dialect, &name, self.add(request).await)
@@ -95,10 +101,11 @@ impl MirrorService {
         }
     }
 
+    /// Raises leader epochs of mirror topics; gives what was refused, and how many were asked for.
     async fn bump(
         &self,
         request: &BumpLeaderEpochsRequest,
-    ) -> Result<Vec<TopicResult>, MirrorError> {
+    ) -> Result<(Vec<BumpRefusal>, usize), MirrorError> {
         let partition = |t: &tarn_wire::messages::bump_leader_epochs_request::BumpTopic| {
             let id = t.topic_id;
             t.partitions
@@ -107,9 +114,12 @@ impl MirrorService {
                 .collect::<Vec<_>>()
         };
         let wanted: Vec<(Uuid, i32, i32)> = request.topics.iter().flat_map(partition).collect();
+        let (_, refused) = bump_members(&self.tools.metadata.image(), &wanted);
+        let asked = wanted.len();
         let decide = move |image: &Image, _: &mut dyn Planner| {
+            let (granted, _) = bump_members(image, &wanted);
             Ok(Decision {
-                records: bump_epochs(image, &wanted),
+                records: bump_epochs(image, &granted),
                 topics: Vec::new(),
             })
         };
@@ -117,20 +127,15 @@ impl MirrorService {
             .metadata
             .decide("bump leader epochs", Box::new(decide))
             .await
+            .map(|_| (refused, asked))
     }
 
     async fn create(
         &self,
-        name: Str,
-        configs: Vec<(Str, Option<Str>)>,
+        mut request: CreateMirror,
         allow_unreachable: bool,
     ) -> Result<(), MirrorError> {
-        let mut request = CreateMirror {
-            name: name.clone(),
-            configs,
-            found_cluster_id: None,
-            own_cluster_id: self.tools.settings.cluster_id.clone(),
-        };
+        let name = request.name.clone();
         let definition = check_create(&self.tools.metadata.image(), &request)?;
         let source = self
             .tools
@@ -168,6 +173,7 @@ impl MirrorService {
             store_names,
             replication_factor,
             validate_only,
+            checked_at,
         } = request
         else {
             return Ok(Vec::new());
@@ -201,6 +207,8 @@ impl MirrorService {
             include,
             exclude,
             store_names,
+            checked_at,
+            ..AddTopics::default()
         };
         if validate_only {
             return add_topics(&self.tools.metadata.image(), &mut DryPlanner, &add)
@@ -212,30 +220,39 @@ impl MirrorService {
         Ok(results)
     }
 
-    /// Large requests are decided in parts; each topic is all or nothing anyway.
-    async fn decide_adds(&self, add: AddTopics) -> Result<Vec<TopicResult>, MirrorError> {
+    /// Large requests are decided in parts; each topic is all or nothing anyway, and the last part stores the patterns.
+    async fn decide_adds(&self, mut add: AddTopics) -> Result<Vec<TopicResult>, MirrorError> {
         let mut results = Vec::new();
-        let mut parts: Vec<Vec<AddTopic>> = add
-            .topics
+        let topics = std::mem::take(&mut add.topics);
+        let mut parts: Vec<Vec<AddTopic>> = topics
             .chunks(TOPICS_PER_DECISION_MAX)
             .map(<[_]>::to_vec)
             .collect();
         if parts.is_empty() {
             parts.push(Vec::new());
         }
-        for topics in parts {
+        let count = parts.len();
+        for (index, topics) in parts.into_iter().enumerate() {
             let part = AddTopics {
                 topics,
+                more_follow: index + 1 < count,
                 ..add.clone()
             };
             let decide =
                 move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &part);
-            results.extend(
-                self.tools
-                    .metadata
-                    .decide("add topics to a mirror", Box::new(decide))
-                    .await?,
-            );
+            let decided = self
+                .tools
+                .metadata
+                .decide("add topics to a mirror", Box::new(decide))
+                .await?;
+            for result in &decided {
+                let EarlierParts { done, refused } = &mut add.earlier;
+                match result.error {
+                    None => done.push(result.name.clone()),
+                    Some(_) => refused.push(result.name.clone()),
+                }
+            }
+            results.extend(decided);
         }
         Ok(results)
     }
@@ -254,15 +271,23 @@ impl MirrorService {
         let answer = ask::within(PREFLIGHT_MS_MAX, self.questions(named, &config, &source)).await;
         let Answers {
             topics,
-            facts,
+            mut facts,
             loops,
+            undecided,
         } = answer.map_err(|e| unreachable(&named.mirror, &e))?;
-        let mut facts = facts;
+        let refused = |name: &Str| match (loops.get(name), undecided.get(name)) {
+            (Some(foreign), _) => Some(MirrorError::Loop(ask::loop_text(name, foreign))),
+            (None, Some(reason)) if image.topic(name).is_some() => {
+                Some(MirrorError::SourceUndecided {
+                    topic: name.to_string(),
+                    reason: reason.clone(),
+                })
+            }
+            _ => None,
+        };
         let add = |(name, asked_id): (Str, Uuid)| AddTopic {
             source: facts.remove(&name),
-            refused: loops
-                .get(&name)
-                .map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign))),
+            refused: refused(&name),
             has_local_data: crate::local::has_data(&self.tools.replicas, &image, &name),
             fresh_id: Uuid::random(),
             asked_id,
@@ -286,6 +311,7 @@ impl MirrorService {
         let mut present: Vec<SourceTopic> = Vec::new();
         let mut topics: Vec<(Str, Uuid)> = Vec::new();
         let mut seen = BTreeSet::new();
+        let mut undecided = BTreeMap::new();
         for chunk in named.topics.chunks(NAMES_PER_REQUEST_MAX) {
             let answers = source
                 .topics(chunk.iter().map(|t| t.name.clone()).collect())
@@ -293,8 +319,12 @@ impl MirrorService {
             for (topic, answer) in chunk.iter().zip(answers) {
                 if seen.insert(topic.name.clone()) {
                     topics.push((topic.name.clone(), topic.id));
-                    if let TopicAnswer::Present(found) = answer {
-                        present.push(found);
+                    match answer {
+                        TopicAnswer::Present(found) => present.push(found),
+                        TopicAnswer::Absent => {}
+                        TopicAnswer::Unknown(reason) => {
+                            undecided.insert(topic.name.clone(), reason);
+                        }
                     }
                 }
             }
@@ -324,6 +354,7 @@ impl MirrorService {
             topics,
             facts,
             loops,
+            undecided,
         })
     }
 
@@ -340,6 +371,7 @@ impl MirrorService {
             all,
             stored_patterns,
             validate_only,
+            checked_at,
         } = request
         else {
             return Ok(Vec::new());
@@ -380,6 +412,7 @@ impl MirrorService {
             patterns: stored_patterns,
             resume_always: dialect != Dialect::Early,
             failed,
+            checked_at,
         };
         if validate_only {
             return change_topics(&image, &change).map(|d| d.topics);
@@ -395,8 +428,10 @@ impl MirrorService {
 /// What the source said to an add.
 struct Answers {
     topics: Vec<(Str, Uuid)>,
-    facts: std::collections::BTreeMap<Str, crate::commands::SourceFacts>,
-    loops: std::collections::BTreeMap<Str, Str>,
+    facts: BTreeMap<Str, crate::commands::SourceFacts>,
+    loops: BTreeMap<Str, Str>,
+    /// Topics of which the source cannot say now whether it has them, with its reason.
+    undecided: BTreeMap<Str, String>,
 }
 
 fn unreachable(mirror: &Str, error: &SourceError) -> MirrorError {

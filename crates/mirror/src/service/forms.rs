@@ -1,12 +1,13 @@
-//! Requests in every dialect become one form here, by strict decoding (mirror-rpcs.md §3). What a body proves about its dialect is put
-//! into the connection's memory.
+//! Requests in every dialect become one form here, by strict decoding (mirror-rpcs.md §3). One table says which forms there
+//! are and what each proves about its sender; not here: what is done with the proof.
 
 use bytes::Bytes;
 use tarn_wire::messages as m;
 use tarn_wire::{ApiKey, Message, Str, Uuid, decode_exact};
 
 use crate::commands::Wish;
-use crate::dialect::{Dialect, DialectMemory, MirrorError};
+use crate::config::SOURCE_CLUSTER_ID;
+use crate::dialect::{Dialect, MirrorError, WireDialect};
 
 /// All mirror bodies are version 0.
 pub(super) const VERSION: i16 = 0;
@@ -52,6 +53,8 @@ pub enum MirrorRequest {
         replication_factor: Option<i16>,
         /// Only say what would be done.
         validate_only: bool,
+        /// Metadata offset up to which the caller has looked at the topics; `None` = it has not.
+        checked_at: Option<i64>,
     },
     /// 96, 102, 103.
     Change {
@@ -69,6 +72,8 @@ pub enum MirrorRequest {
         stored_patterns: Vec<Str>,
         /// Only say what would be done.
         validate_only: bool,
+        /// Metadata offset up to which the caller has looked at the topics; `None` = it has not.
+        checked_at: Option<i64>,
     },
     /// 98.
     List {
@@ -79,6 +84,8 @@ pub enum MirrorRequest {
     Describe {
         /// Mirrors asked for; empty = all.
         mirrors: Vec<Str>,
+        /// The authorised operations are wanted (late).
+        operations: bool,
         /// The asking cluster, for look-ups.
         cluster_id: Option<Str>,
         /// Partitions whose last mirror epoch is wanted.
@@ -92,6 +99,8 @@ pub enum MirrorRequest {
     Delete {
         /// The mirror.
         mirror: Str,
+        /// Metadata offset up to which the caller has looked at the topics; `None` = it has not.
+        checked_at: Option<i64>,
     },
     /// 105.
     Bump(m::BumpLeaderEpochsRequest),
@@ -101,28 +110,171 @@ fn strict<M: Message>(body: &Bytes) -> Option<M> {
     decode_exact::<M>(body.clone(), VERSION).ok()
 }
 
-/// A candidate form: the dialect it proves (`None` = it fits several), and the request.
-type Parsed = (Option<Dialect>, MirrorRequest);
+/// Who sends a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Senders {
+    /// One generation only: the form alone is the proof.
+    Only(Dialect),
+    /// Every generation: at most what is inside tells.
+    All,
+}
 
-/// Reads a body. `Err` is always an invalid request: the body fits no dialect that is allowed here.
-pub fn parse(
+/// One row: a body that is accepted under a key.
+struct Form {
     key: ApiKey,
-    body: &Bytes,
-    memory: &mut DialectMemory,
-) -> Result<(Dialect, MirrorRequest), MirrorError> {
-    memory.note_mirror_key();
-    for dialect in memory.candidates() {
-        let parsed = match dialect {
-            Dialect::Early => early(key, body),
-            Dialect::Late => late(key, body),
-            Dialect::Next => next(key, body),
-        };
-        if let Some((proven, request)) = parsed {
-            if let Some(proven) = proven {
-                memory.prove(proven);
-                return Ok((proven, request));
+    senders: Senders,
+    read: fn(&Bytes) -> Option<MirrorRequest>,
+    /// What the content of a form of [`Senders::All`] tells.
+    tells: fn(&MirrorRequest) -> Option<Dialect>,
+}
+
+/// A request, and the generation it proves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// The request.
+    pub request: MirrorRequest,
+    /// What it proves.
+    pub proof: Proof,
+}
+
+/// How much a request tells about its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Nothing.
+    Nothing,
+    /// What is inside makes one generation likely; a connection that has proven another one is believed.
+    Content(Dialect),
+    /// Only this generation sends it.
+    Form(Dialect),
+}
+
+const fn only(dialect: Dialect, key: ApiKey, read: fn(&Bytes) -> Option<MirrorRequest>) -> Form {
+    Form {
+        key,
+        senders: Senders::Only(dialect),
+        read,
+        tells: nothing,
+    }
+}
+
+const fn all(
+    key: ApiKey,
+    read: fn(&Bytes) -> Option<MirrorRequest>,
+    tells: fn(&MirrorRequest) -> Option<Dialect>,
+) -> Form {
+    Form {
+        key,
+        senders: Senders::All,
+        read,
+        tells,
+    }
+}
+
+/// What is accepted, and what each form proves. Tried from top to bottom: the first that decodes to the last byte is it. The next
+/// generation's forms differ strictly from late in nothing that is served yet.
+static FORMS: &[Form] = {
+    use Dialect::{Early, Late};
+    &[
+        all(
+            ApiKey::CREATE_MIRROR,
+            |b| strict(b).map(create),
+            create_tells,
+        ),
+        only(Early, ApiKey::ADD_TOPICS_TO_MIRROR, |b| {
+            strict(b).map(early_add)
+        }),
+        only(Late, ApiKey::ADD_TOPICS_TO_MIRROR, |b| {
+            strict(b).map(late_start)
+        }),
+        only(Early, ApiKey::REMOVE_TOPICS_FROM_MIRROR, |b| {
+            strict(b).map(early_remove)
+        }),
+        only(Late, ApiKey::REMOVE_TOPICS_FROM_MIRROR, |b| {
+            strict(b).map(late_stop)
+        }),
+        only(Early, ApiKey::LIST_MIRRORS, |b| {
+            strict::<m::ListMirrorsRequest>(b).map(|_| MirrorRequest::List { names: false })
+        }),
+        only(Late, ApiKey::LIST_MIRRORS, |b| {
+            strict::<m::ListClusterMirrorsRequest>(b).map(|r| MirrorRequest::List {
+                names: r.include_topic_names,
+            })
+        }),
+        all(ApiKey::DESCRIBE_MIRRORS, describe, describe_tells),
+        only(Dialect::Next, ApiKey::DESCRIBE_MIRRORS, describe_all),
+        all(
+            ApiKey::READ_MIRROR_STATES,
+            |b| strict(b).map(MirrorRequest::ReadStates),
+            nothing,
+        ),
+        all(
+            ApiKey::WRITE_MIRROR_STATES,
+            |b| strict(b).map(MirrorRequest::WriteStates),
+            nothing,
+        ),
+        only(Early, ApiKey::PAUSE_MIRROR_TOPICS, |b| {
+            strict(b).map(early_pause)
+        }),
+        only(Late, ApiKey::PAUSE_MIRROR_TOPICS, |b| {
+            strict(b).map(late_pause)
+        }),
+        only(Early, ApiKey::RESUME_MIRROR_TOPICS, |b| {
+            strict(b).map(early_resume)
+        }),
+        only(Late, ApiKey::RESUME_MIRROR_TOPICS, |b| {
+            strict(b).map(late_resume)
+        }),
+        only(Early, ApiKey::DELETE_MIRROR, |b| {
+            strict(b).map(early_delete)
+        }),
+        only(Late, ApiKey::DELETE_MIRROR, |b| strict(b).map(late_delete)),
+        all(
+            ApiKey::BUMP_LEADER_EPOCHS,
+            |b| strict(b).map(MirrorRequest::Bump),
+            nothing,
+        ),
+    ]
+};
+
+impl Form {
+    fn is_accepted(&self, configured: WireDialect) -> bool {
+        match (configured, self.senders) {
+            (WireDialect::Auto, _) | (_, Senders::All) => true,
+            (WireDialect::Only(Dialect::Early), Senders::Only(dialect)) => {
+                dialect == Dialect::Early
             }
-            return Ok((memory.assumed(), request));
+            // The null list of a describe is harmless, and late knows everything else that next sends.
+            (WireDialect::Only(_), Senders::Only(dialect)) => dialect != Dialect::Early,
+        }
+    }
+
+    fn proof(&self, configured: WireDialect, request: &MirrorRequest) -> Proof {
+        let named = |dialect| match configured {
+            WireDialect::Only(Dialect::Next) => Dialect::Next,
+            _ => dialect,
+        };
+        match self.senders {
+            Senders::Only(dialect) => Proof::Form(named(dialect)),
+            Senders::All => (self.tells)(request).map_or(Proof::Nothing, |d| {
+                // A look-up can be answered in no other form.
+                match request {
+                    MirrorRequest::Describe { .. } => Proof::Form(named(d)),
+                    _ => Proof::Content(named(d)),
+                }
+            }),
+        }
+    }
+}
+
+/// Reads a body. `Err` is always an invalid request: the body fits no form that is accepted here.
+pub fn parse(key: ApiKey, body: &Bytes, configured: WireDialect) -> Result<Parsed, MirrorError> {
+    let forms = FORMS
+        .iter()
+        .filter(|f| f.key == key && f.is_accepted(configured));
+    for form in forms {
+        if let Some(request) = (form.read)(body) {
+            let proof = form.proof(configured, &request);
+            return Ok(Parsed { request, proof });
         }
     }
     Err(MirrorError::InvalidRequest(format!(
@@ -131,86 +283,45 @@ pub fn parse(
     )))
 }
 
-fn early(key: ApiKey, body: &Bytes) -> Option<Parsed> {
-    let early = |request| Some((Some(Dialect::Early), request));
-    match key {
-        ApiKey::CREATE_MIRROR => strict(body).and_then(create),
-        ApiKey::ADD_TOPICS_TO_MIRROR => early(early_add(strict(body)?)),
-        ApiKey::REMOVE_TOPICS_FROM_MIRROR => early(early_remove(strict(body)?)),
-        ApiKey::PAUSE_MIRROR_TOPICS => early(early_pause(strict(body)?)),
-        ApiKey::RESUME_MIRROR_TOPICS => early(early_resume(strict(body)?)),
-        ApiKey::LIST_MIRRORS => {
-            strict::<m::ListMirrorsRequest>(body)?;
-            early(MirrorRequest::List { names: false })
-        }
-        ApiKey::DESCRIBE_MIRRORS => describe(body),
-        ApiKey::READ_MIRROR_STATES => Some((None, MirrorRequest::ReadStates(strict(body)?))),
-        ApiKey::WRITE_MIRROR_STATES => Some((None, MirrorRequest::WriteStates(strict(body)?))),
-        ApiKey::DELETE_MIRROR => {
-            let r: m::DeleteMirrorRequest = strict(body)?;
-            early(MirrorRequest::Delete {
-                mirror: r.mirror_name.detach(),
-            })
-        }
-        ApiKey::BUMP_LEADER_EPOCHS => Some((None, MirrorRequest::Bump(strict(body)?))),
-        _ => None,
-    }
+/// Keys that brokers send to each other and nobody else sends.
+pub fn is_for_brokers(key: ApiKey) -> bool {
+    matches!(
+        key,
+        ApiKey::READ_MIRROR_STATES | ApiKey::WRITE_MIRROR_STATES | ApiKey::BUMP_LEADER_EPOCHS
+    )
 }
 
-fn late(key: ApiKey, body: &Bytes) -> Option<Parsed> {
-    let late = |request| Some((Some(Dialect::Late), request));
-    match key {
-        ApiKey::ADD_TOPICS_TO_MIRROR => late(late_start(strict(body)?)),
-        ApiKey::REMOVE_TOPICS_FROM_MIRROR => {
-            let r: m::StopMirrorTopicsRequest = strict(body)?;
-            let topics = r.topics.iter().map(|t| &t.topic_name);
-            late(late_change(
-                Wish::Remove,
-                r.mirror_name,
-                names(topics),
-                detached(&r.patterns),
-            ))
-        }
-        ApiKey::PAUSE_MIRROR_TOPICS => {
-            let r: m::LatePauseMirrorTopicsRequest = strict(body)?;
-            let topics = r.topics.iter().map(|t| &t.topic_name);
-            late(late_change(
-                Wish::Pause,
-                r.mirror_name,
-                names(topics),
-                Vec::new(),
-            ))
-        }
-        ApiKey::RESUME_MIRROR_TOPICS => {
-            let r: m::LateResumeMirrorTopicsRequest = strict(body)?;
-            let topics = r.topics.iter().map(|t| &t.topic_name);
-            late(late_change(
-                Wish::Resume,
-                r.mirror_name,
-                names(topics),
-                Vec::new(),
-            ))
-        }
-        ApiKey::LIST_MIRRORS => {
-            let r: m::ListClusterMirrorsRequest = strict(body)?;
-            late(MirrorRequest::List {
-                names: r.include_topic_names,
-            })
-        }
-        ApiKey::DELETE_MIRROR => {
-            let r: m::DeleteClusterMirrorRequest = strict(body)?;
-            late(MirrorRequest::Delete {
-                mirror: r.mirror_name.detach(),
-            })
-        }
-        // The bodies of these are the same in both; the memory decides what the caller speaks.
-        _ => early(key, body),
-    }
+fn nothing(_: &MirrorRequest) -> Option<Dialect> {
+    None
 }
 
-/// The next generation's forms are accepted where they are unambiguous; none of them differs strictly from late in what we serve yet.
-fn next(key: ApiKey, body: &Bytes) -> Option<Parsed> {
-    late(key, body).map(|(_, request)| (Some(Dialect::Next), request))
+/// Late tools ask the source for its id and put it into the definition; early tools send the operator's file as it is.
+fn create_tells(request: &MirrorRequest) -> Option<Dialect> {
+    let MirrorRequest::Create { configs, .. } = request else {
+        return None;
+    };
+    configs
+        .iter()
+        .any(|(key, _)| *key == *SOURCE_CLUSTER_ID)
+        .then_some(Dialect::Late)
+}
+
+/// Early callers know no look-up.
+fn describe_tells(request: &MirrorRequest) -> Option<Dialect> {
+    let MirrorRequest::Describe {
+        cluster_id,
+        lookups,
+        ..
+    } = request
+    else {
+        return None;
+    };
+    (cluster_id.is_some() || !lookups.is_empty()).then_some(Dialect::Late)
+}
+
+/// A metadata offset of a request; −1 = not checked.
+fn checked_at(offset: i64) -> Option<i64> {
+    (offset >= 0).then_some(offset)
 }
 
 fn detached(list: &[Str]) -> Vec<Str> {
@@ -226,21 +337,31 @@ fn names<'a>(topics: impl Iterator<Item = &'a Str>) -> Vec<NamedTopic> {
         .collect()
 }
 
-fn create(r: m::CreateMirrorRequest) -> Option<Parsed> {
+fn create(r: m::CreateMirrorRequest) -> MirrorRequest {
     let configs = r
         .config
         .iter()
         .map(|c| (c.name.detach(), c.value.as_ref().map(Str::detach)))
         .collect();
-    let allow_unreachable = r.allow_unreachable;
-    Some((
-        None,
-        MirrorRequest::Create {
-            mirror: r.mirror_name.detach(),
-            configs,
-            allow_unreachable,
-        },
-    ))
+    MirrorRequest::Create {
+        mirror: r.mirror_name.detach(),
+        configs,
+        allow_unreachable: r.allow_unreachable,
+    }
+}
+
+fn early_delete(r: m::DeleteMirrorRequest) -> MirrorRequest {
+    MirrorRequest::Delete {
+        mirror: r.mirror_name.detach(),
+        checked_at: None,
+    }
+}
+
+fn late_delete(r: m::DeleteClusterMirrorRequest) -> MirrorRequest {
+    MirrorRequest::Delete {
+        mirror: r.mirror_name.detach(),
+        checked_at: checked_at(r.state_validation_offset),
+    }
 }
 
 fn early_add(r: m::AddTopicsToMirrorRequest) -> MirrorRequest {
@@ -261,6 +382,7 @@ fn early_add(r: m::AddTopicsToMirrorRequest) -> MirrorRequest {
         store_names: false,
         replication_factor: (r.replication_factor > 0).then_some(r.replication_factor),
         validate_only: r.validate_only,
+        checked_at: None,
     }
 }
 
@@ -282,6 +404,7 @@ fn late_start(r: m::StartMirrorTopicsRequest) -> MirrorRequest {
         store_names: true,
         replication_factor: None,
         validate_only: false,
+        checked_at: checked_at(r.state_validation_offset),
     }
 }
 
@@ -303,6 +426,7 @@ macro_rules! early_change {
                 all: r.all_topics,
                 stored_patterns: Vec::new(),
                 validate_only: r.validate_only,
+                checked_at: None,
             }
         }
     };
@@ -312,48 +436,68 @@ early_change!(early_remove, RemoveTopicsFromMirrorRequest, Wish::Remove);
 early_change!(early_pause, PauseMirrorTopicsRequest, Wish::Pause);
 early_change!(early_resume, ResumeMirrorTopicsRequest, Wish::Resume);
 
-fn late_change(
-    wish: Wish,
-    mirror: Str,
-    topics: Vec<NamedTopic>,
-    stored_patterns: Vec<Str>,
-) -> MirrorRequest {
-    MirrorRequest::Change {
-        wish,
-        mirror: mirror.detach(),
-        topics,
-        patterns: Vec::new(),
-        all: false,
-        stored_patterns,
-        validate_only: false,
-    }
+macro_rules! late_change {
+    ($name:ident, $message:ident, $wish:expr, $patterns:expr) => {
+        fn $name(r: m::$message) -> MirrorRequest {
+            let patterns: fn(&m::$message) -> Vec<Str> = $patterns;
+            MirrorRequest::Change {
+                wish: $wish,
+                mirror: r.mirror_name.detach(),
+                topics: names(r.topics.iter().map(|t| &t.topic_name)),
+                patterns: Vec::new(),
+                all: false,
+                stored_patterns: patterns(&r),
+                validate_only: false,
+                checked_at: checked_at(r.state_validation_offset),
+            }
+        }
+    };
 }
 
-/// 99 has the same untagged fields in both; a look-up proves late. A null list (next) means all.
-fn describe(body: &Bytes) -> Option<Parsed> {
-    let request = |mirrors, cluster_id, lookups| MirrorRequest::Describe {
-        mirrors,
-        cluster_id,
+late_change!(late_stop, StopMirrorTopicsRequest, Wish::Remove, |r| {
+    detached(&r.patterns)
+});
+late_change!(
+    late_pause,
+    LatePauseMirrorTopicsRequest,
+    Wish::Pause,
+    |_| { Vec::new() }
+);
+late_change!(
+    late_resume,
+    LateResumeMirrorTopicsRequest,
+    Wish::Resume,
+    |_| Vec::new()
+);
+
+/// 99 has the same untagged fields in both.
+fn describe(body: &Bytes) -> Option<MirrorRequest> {
+    let r = strict::<m::DescribeClusterMirrorsRequest>(body)?;
+    let lookups = r
+        .last_mirror_epoch_lookups
+        .into_iter()
+        .map(|l| (l.topic_id, l.partitions))
+        .collect();
+    Some(MirrorRequest::Describe {
+        mirrors: detached(&r.mirror_names),
+        operations: r.include_authorized_operations,
+        cluster_id: r.cluster_id.as_ref().map(Str::detach),
         lookups,
-    };
-    match strict::<m::DescribeClusterMirrorsRequest>(body) {
-        Some(r) => {
-            let tagged = r.cluster_id.is_some() || !r.last_mirror_epoch_lookups.is_empty();
-            let lookups = r
-                .last_mirror_epoch_lookups
-                .into_iter()
-                .map(|l| (l.topic_id, l.partitions))
-                .collect();
-            let cluster_id = r.cluster_id.as_ref().map(Str::detach);
-            Some((
-                tagged.then_some(Dialect::Late),
-                request(detached(&r.mirror_names), cluster_id, lookups),
-            ))
-        }
-        None if body.first() == Some(&0) && body.len() == 3 => {
-            // A null array, the flag, no tags.
-            Some((Some(Dialect::Next), request(Vec::new(), None, Vec::new())))
-        }
-        None => None,
-    }
+    })
 }
+
+/// A null list (next) means all: a null array, the flag, no tags.
+fn describe_all(body: &Bytes) -> Option<MirrorRequest> {
+    let [0, operations, 0] = **body else {
+        return None;
+    };
+    Some(MirrorRequest::Describe {
+        mirrors: Vec::new(),
+        operations: operations != 0,
+        cluster_id: None,
+        lookups: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,13 @@
 //! Answers in the caller's dialect. The only place where symbolic errors become numbers and states become names.
 
 use tarn_wire::messages as m;
+use tarn_wire::messages::{
+    bump_leader_epochs_response as early_bump, late_bump_leader_epochs_response as late_bump,
+};
 use tarn_wire::{ApiKey, ErrorCode, Frame, Str, WireError, answer_frame, encode_body};
 
 use super::forms::VERSION;
-use crate::commands::TopicResult;
+use crate::commands::{BumpRefusal, TopicResult};
 use crate::dialect::{Dialect, MirrorError};
 
 /// An answer that is ready to be written.
@@ -146,6 +149,57 @@ pub(super) fn refusal(key: ApiKey, dialect: Dialect, error: &MirrorError) -> Mir
     }
 }
 
+/// Answers 105: nothing but a result when all went well, and otherwise each refused partition with its reason. The top-level code is an
+/// error of the whole, or the first refusal when nothing else was asked.
+pub(super) fn bumped(
+    dialect: Dialect,
+    outcome: Result<(Vec<BumpRefusal>, usize), MirrorError>,
+) -> MirrorReply {
+    let key = ApiKey::BUMP_LEADER_EPOCHS;
+    let refused = match outcome {
+        Ok((refused, _)) if refused.is_empty() => return plain(key, dialect, None),
+        Ok((refused, asked)) => (refused, asked),
+        Err(error) => return plain(key, dialect, Some(&error)),
+    };
+    let (refused, asked) = refused;
+    let whole = refused.first().filter(|_| refused.len() == asked);
+    let top = Top::of(whole.map(|r| &r.error), dialect);
+    if dialect == Dialect::Early {
+        let topic = |r: &BumpRefusal| early_bump::BumpTopicResult {
+            topic_name: r.topic.clone(),
+            partitions: vec![early_bump::BumpPartitionResult {
+                partition_index: r.partition,
+                error_code: r.error.code(dialect),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let response = m::BumpLeaderEpochsResponse {
+            error_code: top.code,
+            topics: refused.iter().map(topic).collect(),
+            ..Default::default()
+        };
+        return MirrorReply::new(key, response);
+    }
+    let topic = |r: &BumpRefusal| late_bump::BumpTopicResult {
+        topic_name: r.topic.clone(),
+        partitions: vec![late_bump::BumpPartitionResult {
+            partition_index: r.partition,
+            error_code: r.error.code(dialect),
+            error_message: Some(Str::from(r.error.to_string())),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let response = m::LateBumpLeaderEpochsResponse {
+        error_code: top.code,
+        error_message: top.message,
+        topics: refused.iter().map(topic).collect(),
+        ..Default::default()
+    };
+    MirrorReply::new(key, response)
+}
+
 /// Answers that have nothing but a result: 94, 104, 105.
 pub(super) fn plain(key: ApiKey, dialect: Dialect, error: Option<&MirrorError>) -> MirrorReply {
     let Top { code, message } = Top::of(error, dialect);
@@ -229,8 +283,8 @@ struct With<'a> {
     results: &'a [TopicResult],
 }
 
-/// Answers with a result per topic: 95, 96, 102, 103. The top-level code is the error of the whole, or the first topic error, so that a
-/// client that looks only there learns of it.
+/// Answers with a result per topic: 95, 96, 102, 103. The top-level code is the error of the whole, or one of the topics' when none of them
+/// succeeded: a client that looks only there must not take a request that did something for a failed one.
 pub(super) fn topics(
     key: ApiKey,
     dialect: Dialect,
@@ -238,8 +292,8 @@ pub(super) fn topics(
     error: Option<&MirrorError>,
     results: &[TopicResult],
 ) -> MirrorReply {
-    let first = error.or_else(|| results.iter().find_map(|t| t.error.as_ref()));
-    let top = Top::of(first, dialect);
+    let common = error.cloned().or_else(|| common_error(results));
+    let top = Top::of(common.as_ref(), dialect);
     let with = With {
         key,
         dialect,
@@ -250,6 +304,22 @@ pub(super) fn topics(
         early_topics(with, mirror)
     } else {
         late_topics(with)
+    }
+}
+
+/// What a request says as a whole whose topics all failed: the first error that is about a topic of a mirror. A pattern over all topics of
+/// the cluster names ordinary ones too, and "unknown mirror" would be wrong about the mirror.
+fn common_error(results: &[TopicResult]) -> Option<MirrorError> {
+    let errors: Option<Vec<&MirrorError>> = results.iter().map(|t| t.error.as_ref()).collect();
+    let errors = errors?;
+    let about_a_member = errors
+        .iter()
+        .find(|e| !matches!(e, MirrorError::TopicInNoMirror(_)));
+    match about_a_member.or(errors.first())? {
+        MirrorError::TopicInNoMirror(_) => errors
+            .first()
+            .map(|e| MirrorError::TopicNotInMirror(e.to_string())),
+        error => Some((*error).clone()),
     }
 }
 

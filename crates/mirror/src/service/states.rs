@@ -13,7 +13,7 @@ use super::reply::{MirrorReply, Top};
 use crate::dialect::{Dialect, MirrorError};
 use crate::state::MirrorState;
 use crate::store::StateStore;
-use crate::store::table::{Entry, StateKey, Update, Write};
+use crate::store::table::{Entry, StateKey, Write};
 use crate::transition::PartitionRecord;
 
 /// The local id of a topic that a caller named: our own brokers say it.
@@ -122,6 +122,7 @@ fn read_partition(
             result.retry_attempt = record.retry_attempt;
             result.error_message = record.error.map(Str::from);
             result.changed_at_ms = record.changed_at_ms;
+            result.change_offset = entry.change_offset;
         }
     }
     result
@@ -145,7 +146,8 @@ fn late_topic(topic: read::ReadMirrorTopicResult) -> late_read::ReadMirrorTopicR
     }
 }
 
-/// Answers 101: after the records are durable.
+/// Answers 101: after the records are durable. Every fence has to be in the request, and none may be ahead of what this node knows: a number
+/// from nowhere would fence every real leader.
 pub(super) async fn write(
     store: &StateStore,
     image: &Image,
@@ -157,35 +159,32 @@ pub(super) async fn write(
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
         let id = topic_id(image, &topic.name, topic.topic_id);
-        let writes: Vec<Write> = topic
-            .partitions
-            .iter()
-            .map(|p| Write {
+        let mut results = Vec::with_capacity(topic.partitions.len());
+        let mut writes = Vec::new();
+        for p in &topic.partitions {
+            let write = Write {
                 key: StateKey {
                     mirror: mirror.clone(),
                     topic_id: id,
                     partition: p.partition_index,
                 },
-                change_offset: None,
-                leader_epoch: (p.leader_epoch >= 0).then_some(p.leader_epoch),
-                expected_state_epoch: (p.state_epoch >= 0).then_some(p.state_epoch),
-                update: update(p, dialect, !topic.topic_id.is_zero(), now_ms),
-            })
-            .collect();
-        let unknown = id.is_zero();
-        let results = if unknown {
-            writes
-                .iter()
-                .map(|_| Err(MirrorError::UnknownTopic(topic.name.to_string())))
-                .collect()
-        } else {
-            store.write(writes).await
-        };
-        let partitions = topic
-            .partitions
-            .iter()
-            .zip(results)
-            .map(|(p, r)| written(p.partition_index, r, dialect));
+                change_offset: p.change_offset,
+                leader_epoch: p.leader_epoch,
+                expected_state_epoch: p.state_epoch,
+                record: record(p, dialect, !topic.topic_id.is_zero(), now_ms),
+            };
+            let checked = check_known(image, &topic.name, &write);
+            results.push(checked.map(|()| writes.push(write)));
+        }
+        let mut written = store.write(writes).await.into_iter();
+        let partitions = topic.partitions.iter().zip(results).map(|(p, checked)| {
+            let result = checked.and_then(|()| {
+                written
+                    .next()
+                    .unwrap_or(Err(MirrorError::CoordinatorLoading))
+            });
+            answer(p.partition_index, result, dialect)
+        });
         topics.push(write::WriteMirrorTopicResult {
             name: topic.name.detach(),
             partitions: partitions.collect(),
@@ -194,6 +193,38 @@ pub(super) async fn write(
         });
     }
     write_reply(topics, dialect)
+}
+
+/// Whether a write is about a partition of this mirror, under an epoch and a wish that this node knows.
+fn check_known(image: &Image, name: &Str, write: &Write) -> Result<(), MirrorError> {
+    let key = &write.key;
+    let unknown = || MirrorError::UnknownTopic(name.to_string());
+    let topic = image
+        .topic_by_id(&key.topic_id)
+        .filter(|t| t.name == *name)
+        .ok_or_else(unknown)?;
+    let partition = topic.partition(key.partition).ok_or_else(unknown)?;
+    let member = image
+        .membership(name)
+        .filter(|member| member.mirror == key.mirror && member.topic_id == key.topic_id)
+        .ok_or_else(|| {
+            MirrorError::TopicNotInMirror(format!(
+                "Topic '{name}' is not in mirror '{}'",
+                key.mirror
+            ))
+        })?;
+    let known = [
+        (
+            "leader epoch",
+            i64::from(write.leader_epoch),
+            i64::from(partition.leader_epoch),
+        ),
+        ("change offset", write.change_offset, member.change_offset),
+    ];
+    match known.into_iter().find(|(_, given, known)| given > known) {
+        Some((what, given, known)) => Err(MirrorError::UnknownFence { what, given, known }),
+        None => Ok(()),
+    }
 }
 
 fn write_reply(topics: Vec<write::WriteMirrorTopicResult>, dialect: Dialect) -> MirrorReply {
@@ -228,34 +259,25 @@ fn write_reply(topics: Vec<write::WriteMirrorTopicResult>, dialect: Dialect) -> 
     )
 }
 
-fn update(
+fn record(
     p: &m::write_mirror_states_request::WriteMirrorPartition,
     dialect: Dialect,
     own: bool,
     now_ms: i64,
-) -> Update {
-    let new = state(p.state, dialect, own);
-    let epoch = (p.last_mirror_epoch >= 0).then_some(p.last_mirror_epoch);
-    if !own {
-        let state = (new != MirrorState::Unknown).then_some(new);
-        return Update::Parts {
-            state,
-            last_mirror_epoch: epoch,
-        };
-    }
-    Update::Replace(PartitionRecord {
-        state: new,
+) -> PartitionRecord {
+    PartitionRecord {
+        state: state(p.state, dialect, own),
         previous: state(p.previous_state, dialect, own),
-        last_mirror_epoch: epoch,
+        last_mirror_epoch: (p.last_mirror_epoch >= 0).then_some(p.last_mirror_epoch),
         last_mirror_offset: (p.last_mirror_offset >= 0).then_some(p.last_mirror_offset),
         truncate_to: (p.truncate_to >= 0).then_some(p.truncate_to),
         retry_attempt: p.retry_attempt,
         error: p.error_message.as_ref().map(|e| e.to_string()),
         changed_at_ms: now_ms,
-    })
+    }
 }
 
-fn written(
+fn answer(
     index: i32,
     result: Result<Entry, MirrorError>,
     dialect: Dialect,

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use tarn_wire::{Str, Uuid};
 
 use crate::dialect::MirrorError;
-use crate::state::MirrorState;
-use crate::transition::{PartitionRecord, allowed};
+use crate::transition::{PartitionRecord, storable};
 
 /// Key of one mirror partition in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,33 +45,19 @@ impl Default for Entry {
     }
 }
 
-/// The new content of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Update {
-    /// Everything (our own leaders).
-    Replace(PartitionRecord),
-    /// What a foreign WriteMirrorStates can say: each part may be left as it is.
-    Parts {
-        /// New state; `None` = unchanged.
-        state: Option<MirrorState>,
-        /// New last mirror epoch; `None` = unchanged.
-        last_mirror_epoch: Option<i32>,
-    },
-}
-
-/// One write.
+/// One write. Every fence is part of it: a caller that cannot say one of them cannot write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Which partition.
     pub key: StateKey,
-    /// Metadata offset of the wish the writer acts under; `None` = a caller that cannot say.
-    pub change_offset: Option<i64>,
-    /// Leader epoch of the writer; `None` = a foreign caller that cannot say.
-    pub leader_epoch: Option<i32>,
-    /// State epoch the writer has seen; `None` = no compare-and-set.
-    pub expected_state_epoch: Option<i32>,
-    /// What to store.
-    pub update: Update,
+    /// Metadata offset of the wish the writer acts under, ≥ 0.
+    pub change_offset: i64,
+    /// Leader epoch of the writer, ≥ 0.
+    pub leader_epoch: i32,
+    /// State epoch the writer has seen, ≥ 0 (0 = nothing is stored): compare-and-set.
+    pub expected_state_epoch: i32,
+    /// What to store, whole.
+    pub record: PartitionRecord,
 }
 
 /// The table.
@@ -114,46 +99,22 @@ impl StateTable {
             .or_else(|| self.entries.get(&write.key))
             .unwrap_or(&absent);
         check_writer(write, current)?;
-        if let Some(given) = write.expected_state_epoch
-            && given != current.state_epoch
-        {
+        if write.expected_state_epoch != current.state_epoch {
             return Err(MirrorError::FencedStateEpoch {
-                given,
+                given: write.expected_state_epoch,
                 known: current.state_epoch,
             });
         }
-        let record = match &write.update {
-            Update::Replace(record) => record.clone(),
-            Update::Parts {
-                state,
-                last_mirror_epoch,
-            } => {
-                let mut record = current.record.clone();
-                if let Some(state) = *state {
-                    if !allowed(current.record.state, state) {
-                        return Err(MirrorError::InvalidStates(format!(
-                            "state {state} cannot follow {} for partition {} of topic {}",
-                            current.record.state, write.key.partition, write.key.topic_id
-                        )));
-                    }
-                    record.previous = current.record.state;
-                    record.state = state;
-                }
-                if last_mirror_epoch.is_some() {
-                    record.last_mirror_epoch = *last_mirror_epoch;
-                }
-                record
-            }
-        };
-        if current.record.state == MirrorState::Stopped && record.state == MirrorState::Failed {
-            return Err(MirrorError::InvalidStates(
-                "a stopped partition never becomes FAILED".into(),
-            ));
+        if !storable(current.record.state, write.record.state) {
+            return Err(MirrorError::InvalidStates(format!(
+                "state {} cannot follow {} for partition {} of topic {}",
+                write.record.state, current.record.state, write.key.partition, write.key.topic_id
+            )));
         }
         Ok(Entry {
-            record,
-            change_offset: write.change_offset.unwrap_or(current.change_offset),
-            leader_epoch: write.leader_epoch.unwrap_or(current.leader_epoch),
+            record: write.record.clone(),
+            change_offset: write.change_offset,
+            leader_epoch: write.leader_epoch,
             state_epoch: current.state_epoch.saturating_add(1),
         })
     }
@@ -186,19 +147,25 @@ impl StateTable {
     }
 }
 
-/// Fences writers of the past: first by the wish they act under, then by their leader epoch.
+/// Fences writers that do not say who they are, and writers of the past: first by the wish they act under, then by their leader epoch.
 fn check_writer(write: &Write, current: &Entry) -> Result<(), MirrorError> {
-    let wish = write.change_offset.unwrap_or(current.change_offset);
-    if wish < current.change_offset {
+    let fences = [
+        ("change offset", write.change_offset),
+        ("leader epoch", i64::from(write.leader_epoch)),
+        ("state epoch", i64::from(write.expected_state_epoch)),
+    ];
+    if let Some((fence, _)) = fences.into_iter().find(|(_, given)| *given < 0) {
+        return Err(MirrorError::Unfenced { fence });
+    }
+    if write.change_offset < current.change_offset {
         return Err(MirrorError::FencedWish {
-            given: wish,
+            given: write.change_offset,
             known: current.change_offset,
         });
     }
-    let given = write.leader_epoch.unwrap_or(current.leader_epoch);
-    if wish == current.change_offset && given < current.leader_epoch {
+    if write.change_offset == current.change_offset && write.leader_epoch < current.leader_epoch {
         return Err(MirrorError::FencedLeaderEpoch {
-            given,
+            given: write.leader_epoch,
             known: current.leader_epoch,
         });
     }
@@ -208,6 +175,7 @@ fn check_writer(write: &Write, current: &Entry) -> Result<(), MirrorError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::MirrorState;
 
     fn key(partition: i32) -> StateKey {
         StateKey {
@@ -220,21 +188,24 @@ mod tests {
     fn write(state: MirrorState, leader_epoch: i32, expected: i32) -> Write {
         Write {
             key: key(0),
-            change_offset: Some(7),
-            leader_epoch: Some(leader_epoch),
-            expected_state_epoch: Some(expected),
-            update: Update::Replace(PartitionRecord {
+            change_offset: 7,
+            leader_epoch,
+            expected_state_epoch: expected,
+            record: PartitionRecord {
                 state,
                 ..Default::default()
-            }),
+            },
         }
     }
 
     fn table_with(state: MirrorState, leader_epoch: i32) -> StateTable {
         let mut table = StateTable::default();
-        let entry = table
-            .decide(&write(state, leader_epoch, 0), &BTreeMap::new())
-            .unwrap();
+        let entry = Entry {
+            record: write(state, leader_epoch, 0).record,
+            change_offset: 7,
+            leader_epoch,
+            state_epoch: 1,
+        };
         table.replay(key(0), Some(entry));
         table
     }
@@ -270,12 +241,12 @@ mod tests {
         let table = table_with(MirrorState::Stopped, 15);
         let none = BTreeMap::new();
         let anew = Write {
-            change_offset: Some(8),
+            change_offset: 8,
             ..write(MirrorState::Preparing, 0, 1)
         };
         assert_eq!(table.decide(&anew, &none).unwrap().leader_epoch, 0);
         let past = Write {
-            change_offset: Some(6),
+            change_offset: 6,
             ..write(MirrorState::Preparing, 99, 1)
         };
         assert_eq!(
@@ -303,38 +274,58 @@ mod tests {
         );
     }
 
+    /// M07: none of the three fences can be left out, not even where nothing is stored yet.
     #[test]
-    fn foreign_writes_change_only_what_they_say_and_obey_the_table() {
-        let table = table_with(MirrorState::Stopped, 5);
-        let foreign = |state, epoch| Write {
-            key: key(0),
-            change_offset: None,
-            leader_epoch: None,
-            expected_state_epoch: None,
-            update: Update::Parts {
-                state,
-                last_mirror_epoch: epoch,
-            },
+    fn a_write_without_a_fence_is_refused() {
+        let stored = table_with(MirrorState::Mirroring, 5);
+        let nothing = StateTable::default();
+        let whole = |table: &StateTable| match table.get(&key(0)) {
+            Some(_) => write(MirrorState::Stopping, 5, 1),
+            None => write(MirrorState::Preparing, 5, 0),
         };
-        let entry = table
-            .decide(&foreign(None, Some(9)), &BTreeMap::new())
-            .unwrap();
-        assert_eq!(
-            (entry.record.state, entry.record.last_mirror_epoch),
-            (MirrorState::Stopped, Some(9))
-        );
+        let none = BTreeMap::new();
+        for table in [&stored, &nothing] {
+            assert!(table.decide(&whole(table), &none).is_ok());
+            let without = [
+                Write {
+                    change_offset: -1,
+                    ..whole(table)
+                },
+                Write {
+                    leader_epoch: -1,
+                    ..whole(table)
+                },
+                Write {
+                    expected_state_epoch: -1,
+                    ..whole(table)
+                },
+            ];
+            for write in without {
+                let refused = table.decide(&write, &none);
+                assert!(
+                    matches!(refused, Err(MirrorError::Unfenced { .. })),
+                    "{write:?}: {refused:?}"
+                );
+            }
+        }
+    }
+
+    /// M07: the table of transitions holds for whole records too.
+    #[test]
+    fn a_fenced_write_obeys_the_table_of_transitions() {
+        let stopped = table_with(MirrorState::Stopped, 5);
+        let none = BTreeMap::new();
+        for state in [MirrorState::Mirroring, MirrorState::Failed] {
+            let refused = stopped.decide(&write(state, 5, 1), &none);
+            assert!(
+                matches!(refused, Err(MirrorError::InvalidStates(_))),
+                "{state}: {refused:?}"
+            );
+        }
         assert!(
-            table
-                .decide(&foreign(Some(MirrorState::Failed), None), &BTreeMap::new())
-                .is_err()
-        );
-        assert!(
-            table
-                .decide(
-                    &foreign(Some(MirrorState::Mirroring), None),
-                    &BTreeMap::new()
-                )
-                .is_err()
+            stopped
+                .decide(&write(MirrorState::Preparing, 5, 1), &none)
+                .is_ok()
         );
     }
 

@@ -192,6 +192,36 @@ fn attempts_count_failures_only_and_an_operator_resets_them() {
     );
 }
 
+/// M07: what may be stored over what is the table of transitions, whoever writes.
+#[test]
+fn a_stored_state_never_skips_one_that_has_to_be_stored() {
+    use MirrorState::*;
+    for (from, to) in [
+        (Mirroring, Stopped),
+        (Mirroring, Preparing),
+        (Stopped, Mirroring),
+        (Stopped, Failed),
+        (Paused, Stopped),
+        (Stopping, Mirroring),
+        (Stopping, Preparing),
+        (Unknown, Mirroring),
+        (Mirroring, Unknown),
+    ] {
+        assert!(!storable(from, to), "{to} over {from}");
+    }
+    for (from, to) in [
+        (Mirroring, Paused),
+        (Unknown, Paused),
+        (Unknown, Stopping),
+        (UleRecovery, Pausing),
+        (Mirroring, UleRecovery),
+        (Stopping, Stopped),
+        (Mirroring, Mirroring),
+    ] {
+        assert!(storable(from, to), "{to} over {from}");
+    }
+}
+
 #[test]
 fn connectivity_is_retried_without_limit() {
     let fail = Event::Failed {
@@ -288,6 +318,20 @@ proptest! {
             prop_assert!(reachable(r.state, next.record.state), "{} -> {} on {:?}", r.state, next.record.state, event);
             if r.state == MirrorState::Stopped && next.record.state != MirrorState::Stopped {
                 prop_assert!(desired != Desired::Stopped, "left STOPPED by itself on {:?}", event);
+            }
+            r = next.record;
+        }
+    }
+
+    #[test]
+    fn what_a_history_stores_may_be_stored(history in prop::collection::vec((any_desired(), any_event()), 1..60)) {
+        let mut stored = MirrorState::Unknown;
+        let mut r = PartitionRecord::default();
+        for (now, (desired, event)) in history.into_iter().enumerate() {
+            let next = step(&r, desired, &event, now as i64, POLICY);
+            if next.persist {
+                prop_assert!(storable(stored, next.record.state), "{} over {} on {:?}", next.record.state, stored, event);
+                stored = next.record.state;
             }
             r = next.record;
         }

@@ -4,6 +4,7 @@
 mod failover;
 mod forms;
 mod membership;
+mod prototype;
 mod refresh;
 mod scripted;
 mod world;

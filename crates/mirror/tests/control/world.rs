@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tarn_controller::{Controller, Settings};
 use tarn_metadata::{Image, ResourceType};
 use tarn_mirror::config::BrokerSettings;
-use tarn_mirror::dialect::{DialectMemory, WireDialect};
+use tarn_mirror::dialect::{Caller, DialectMemory, WireDialect};
 use tarn_mirror::seam::FetchEvents;
 use tarn_mirror::service::reply::Body;
 use tarn_mirror::service::{MirrorReply, MirrorService, alter_hook};
@@ -112,13 +112,29 @@ impl World {
             .await
     }
 
+    /// From a client of this product on this host: nothing is remembered of it beyond its connection.
     pub(crate) async fn raw(
         &self,
         key: ApiKey,
         body: Bytes,
         memory: &mut DialectMemory,
     ) -> MirrorReply {
-        self.service.handle(key, body, memory).await
+        let own = Caller {
+            is_own_product: true,
+            is_broker: true,
+            ..tool([127, 0, 0, 1], "tarn-mirrors")
+        };
+        self.raw_from(&own, key, body, memory).await
+    }
+
+    pub(crate) async fn raw_from(
+        &self,
+        caller: &Caller,
+        key: ApiKey,
+        body: Bytes,
+        memory: &mut DialectMemory,
+    ) -> MirrorReply {
+        self.service.handle(key, body, caller, memory).await
     }
 
     pub(crate) async fn create(
@@ -313,6 +329,16 @@ impl World {
         self.partition(topic, 0)
             .append(&mut bytes, AppendSource::Client, NOW)
             .map(|info| info.first_offset)
+    }
+}
+
+/// A tool somewhere in the network.
+pub(crate) fn tool(address: [u8; 4], client_id: &str) -> Caller {
+    Caller {
+        address: address.into(),
+        client_id: Str::from(client_id),
+        is_broker: false,
+        is_own_product: false,
     }
 }
 

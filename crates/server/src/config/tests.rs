@@ -127,3 +127,29 @@ fn missing_node_id_and_roles_say_what_to_write() {
         .to_string();
     assert!(error.contains("process.roles=broker,controller"), "{error}");
 }
+
+/// M07: a listener that clients use too proves nothing about its callers.
+#[test]
+fn only_a_listener_of_its_own_is_for_brokers() {
+    let config = |listeners: &str, inter_broker: &str| {
+        let pairs = [
+            ("process.roles", "broker,controller"),
+            ("node.id", "1"),
+            ("listeners", listeners),
+            (
+                "listener.security.protocol.map",
+                "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            ),
+            ("controller.listener.names", "CONTROLLER"),
+            ("controller.quorum.voters", "1@127.0.0.1:9093"),
+            ("log.dirs", "a"),
+            ("inter.broker.listener.name", inter_broker),
+        ];
+        Config::from_pairs(&pairs).unwrap()
+    };
+    let two = "PLAINTEXT://:9092,INTERNAL://:9094,CONTROLLER://:9093";
+    assert!(config(two, "INTERNAL").is_for_brokers_only("INTERNAL"));
+    assert!(!config(two, "INTERNAL").is_for_brokers_only("PLAINTEXT"));
+    let one = "PLAINTEXT://:9092,CONTROLLER://:9093";
+    assert!(!config(one, "PLAINTEXT").is_for_brokers_only("PLAINTEXT"));
+}

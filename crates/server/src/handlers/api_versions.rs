@@ -41,6 +41,10 @@ pub(crate) async fn handle(
             ..ApiVersionsResponse::default()
         };
     }
+    if call.version >= 3 {
+        let mut dialect = call.connection.dialect.lock();
+        dialect.note_software(&request.client_software_name);
+    }
     let mirror = node.mirror_enabled();
     let api_keys = ROUTES
         .iter()

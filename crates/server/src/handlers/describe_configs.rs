@@ -76,12 +76,17 @@ pub(crate) async fn handle(
 
 type Described = Result<Vec<DescribeConfigsResourceResult>, (ErrorCode, String)>;
 
-/// Whether the request wants this key.
-fn is_asked(resource: &DescribeConfigsResource, name: &str) -> bool {
+/// The keys that the request names; `None` = all of them. An empty list means all, as in Kafka.
+fn asked(resource: &DescribeConfigsResource) -> Option<&[Str]> {
     resource
         .configuration_keys
-        .as_ref()
-        .is_none_or(|keys| keys.iter().any(|key| key.as_str() == name))
+        .as_deref()
+        .filter(|keys| !keys.is_empty())
+}
+
+/// Whether the request wants this key.
+fn is_asked(resource: &DescribeConfigsResource, name: &str) -> bool {
+    asked(resource).is_none_or(|keys| keys.iter().any(|key| key.as_str() == name))
 }
 
 /// One entry from its layers, the strongest first; the last one is the default.
@@ -334,8 +339,11 @@ fn mirror(
         let text = "mirroring is switched off here (mirror.enable)".to_owned();
         return Err((ErrorCode::UNSUPPORTED_VERSION, text));
     };
-    let asked = resource.configuration_keys.as_deref();
-    let Some(rows) = room.service.describe_configs(image, name, asked) else {
+    let with_defaults = request.include_mirror_defaults;
+    let found = room
+        .service
+        .describe_configs(image, name, asked(resource), with_defaults);
+    let Some(rows) = found else {
         return Err((
             ErrorCode::RESOURCE_NOT_FOUND,
             format!("mirror {name} does not exist"),

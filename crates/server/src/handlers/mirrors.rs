@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tarn_mirror::dialect::Caller;
 use tarn_wire::ErrorCode;
 
 use crate::dispatch::{Answer, Call, Refusal, failures};
@@ -19,7 +20,16 @@ pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<A
     // A copy: requests of one connection run one after the other, and no lock is held while the room works.
     let mut memory = *call.connection.dialect.lock();
     memory.note_mirror_key();
-    let reply = mirror.service.handle(call.key, body, &mut memory).await;
+    let caller = Caller {
+        address: call.connection.peer.ip().to_canonical(),
+        client_id: call.client_id.clone().unwrap_or_default(),
+        is_broker: call.connection.is_from_broker(),
+        is_own_product: memory.is_own_product(),
+    };
+    let reply = mirror
+        .service
+        .handle(call.key, body, &caller, &mut memory)
+        .await;
     *call.connection.dialect.lock() = memory;
     node.wait_applied().await;
     let (frame, failed) = reply

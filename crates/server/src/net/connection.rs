@@ -41,6 +41,8 @@ pub(crate) struct ConnectionSettings {
     pub(crate) listener: Arc<str>,
     /// Whether it is a controller listener.
     pub(crate) controller: bool,
+    /// Whether only brokers of this cluster use it.
+    pub(crate) inter_broker: bool,
     /// `mirror.wire.dialect`.
     pub(crate) dialect: WireDialect,
     pub(crate) limits: ReadLimits,
@@ -70,6 +72,7 @@ pub(crate) async fn serve(
         peer,
         settings.listener.clone(),
         settings.controller,
+        settings.inter_broker,
         settings.dialect,
     ));
     let (mut read_half, write_half) = stream.split();

@@ -91,6 +91,7 @@ fn broker_settings(config: &Config, cluster_id: &str) -> BrokerSettings {
         .text("mirror.wire.dialect")
         .and_then(WireDialect::parse)
         .unwrap_or_default();
+    settings.callers_max = config.number("mirror.wire.dialect.callers.max") as usize;
     settings.show_sensitive = config.flag("mirror.describe.configs.sensitive.values");
     settings.defaults = mirror_defaults(config);
     settings

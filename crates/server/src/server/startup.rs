@@ -218,6 +218,7 @@ fn serve_all(
     let (limits, budget) = (settings::read_limits(config), settings::budget(config));
     for socket in sockets {
         let settings = ConnectionSettings {
+            inter_broker: config.is_for_brokers_only(&socket.name),
             listener: socket.name,
             controller: socket.controller,
             dialect,
