@@ -66,7 +66,21 @@ impl Tarn {
     /// When it does not come up.
     #[must_use]
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
+        Self::start_in(Scratch::new("tarn"), settings)
+    }
+
+    /// Starts a node that may have so many files and sockets open, with `settings` on top.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_with_nofile(limit: u64, settings: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new("tarn");
+        fs::write(scratch.path().join(NOFILE), limit.to_string()).expect("limit of open files");
+        Self::start_in(scratch, settings)
+    }
+
+    fn start_in(scratch: Scratch, settings: &[(&str, &str)]) -> Self {
         let (port, controller_port) = (free_port(), free_port());
         let config = config(scratch.path(), port, controller_port, settings);
         fs::write(scratch.path().join("server.properties"), config).expect("server.properties");
@@ -341,8 +355,32 @@ impl Tarn {
     }
 }
 
+/// File in a node's folder that holds its limit of open files, when it has one of its own.
+const NOFILE: &str = "nofile";
+
+/// The limit of open files that the nodes of this run get (`TARN_TEST_NOFILE`); `None` leaves that of the tests.
+fn nofile_of_run() -> Option<u64> {
+    let text = std::env::var("TARN_TEST_NOFILE").ok()?;
+    let limit = text.parse();
+    Some(limit.unwrap_or_else(|e| panic!("TARN_TEST_NOFILE={text}: {e}")))
+}
+
 fn launch(dir: &Path) -> Process {
-    let mut command = Command::new(program());
+    let own = fs::read_to_string(dir.join(NOFILE)).ok();
+    let nofile = own
+        .and_then(|text| text.parse().ok())
+        .or_else(nofile_of_run);
+    let mut command = match nofile {
+        Some(limit) => {
+            // Soft and hard: a node raises the soft one.
+            let mut limited = Command::new("prlimit");
+            limited
+                .arg(format!("--nofile={limit}:{limit}"))
+                .arg(program());
+            limited
+        }
+        None => Command::new(program()),
+    };
     command
         .args(["server", "--config"])
         .arg(dir.join("server.properties"))

@@ -101,10 +101,37 @@ fn text(arguments: &[OsString]) -> Vec<String> {
 
 /// Runs a future on a fresh multi-threaded runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CliError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    run_on(
+        &mut tokio::runtime::Builder::new_multi_thread(),
+        |_| (),
+        future,
+    )
+}
+
+/// As [`block_on`], with threads in reserve that stand in for those whose disk does not answer.
+fn block_on_server<T>(future: impl Future<Output = T>) -> Result<T, CliError> {
+    let spares = tarn_server::SpareWorkers::new();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    spares.prepare(&mut builder, || ());
+    let closing = spares.clone();
+    let future = async {
+        let value = future.await;
+        closing.close();
+        value
+    };
+    run_on(&mut builder, |handle| spares.start(handle), future)
+}
+
+fn run_on<T>(
+    builder: &mut tokio::runtime::Builder,
+    begin: impl FnOnce(&tokio::runtime::Handle),
+    future: impl Future<Output = T>,
+) -> Result<T, CliError> {
+    let runtime = builder
         .enable_all()
         .build()
         .map_err(|e| CliError::Failed(format!("cannot start the runtime: {e}")))?;
+    begin(runtime.handle());
     let value = runtime.block_on(future);
     // A name look-up that hangs in the system resolver must not keep the process alive.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));

@@ -53,7 +53,7 @@ pub(crate) fn main(arguments: &ServerArguments) -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    match crate::block_on(run(config)) {
+    match crate::block_on_server(run(config)) {
         Ok(code) => code,
         Err(e) => {
             tracing::error!("{e}");

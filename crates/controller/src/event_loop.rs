@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tarn_log::LogError;
 use tarn_metadata::{Delta, Image, METADATA_VERSION, Record, Replay};
@@ -28,6 +28,10 @@ use crate::{ControllerError, Ctx, Rules, Settings};
 const GROUP_DECISIONS_MAX: usize = 1_024;
 /// Bytes that share one sync at most.
 const GROUP_BYTES_MAX: usize = 32 << 20;
+/// How often a sync is tried again that failed for want of a descriptor …
+const SHORT_TRIES_MAX: usize = 300;
+/// … and the pause before each.
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// Records one decision may write.
 const DECISION_RECORDS_MAX: usize = 1_000_000;
 /// Snapshots kept: the newest, and the one before it should the newest turn out unreadable.
@@ -286,15 +290,12 @@ impl EventLoop {
             self.records_since_snapshot += group.batches.offsets() as u64;
             self.shared.publish(self.image.clone(), &group.delta);
         }
-        let full = matches!(
-            committed,
-            Err(ControllerError::Log(LogError::NoSpace { .. }))
-        );
+        let short = matches!(&committed, Err(ControllerError::Log(error)) if error.is_shortage());
         if let Err(error) = &committed
-            && full
+            && short
             && self.journal.end_offset() == end_before
         {
-            // Nothing was kept: once there is room again, decisions go on from what is published.
+            // Nothing was kept: once there is room again (or a descriptor), decisions go on from what is published.
             error!(%error, "metadata could not be written");
             self.image = (*self.shared.image()).clone();
             group
@@ -324,7 +325,7 @@ impl EventLoop {
     fn write(&mut self, batch: Vec<u8>) -> Result<(), ControllerError> {
         let end_offset = self.journal.append(batch, self.core.epoch(), now_ms())?;
         self.step(Event::Appended { end_offset })?;
-        let end_offset = self.journal.sync()?;
+        let end_offset = self.sync()?;
         self.step(Event::Durable { end_offset })?;
         match self.core.high_watermark() {
             Some(committed) if committed >= end_offset => Ok(()),
@@ -333,6 +334,20 @@ impl EventLoop {
                 leader: -1,
             }),
         }
+    }
+
+    /// Syncs what was appended. It cannot be taken back any more, so a shortage of descriptors is waited for.
+    fn sync(&self) -> Result<i64, ControllerError> {
+        for _ in 0..SHORT_TRIES_MAX {
+            match self.journal.sync() {
+                Err(ControllerError::Log(error @ LogError::Shortage { .. })) => {
+                    warn!(%error, "the metadata log waits for its sync");
+                    std::thread::sleep(SHORT_PAUSE);
+                }
+                done => return done,
+            }
+        }
+        self.journal.sync()
     }
 
     fn step(&mut self, event: Event) -> Result<(), ControllerError> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::roll::ROLL_INTERVAL_MS_DEFAULT;
 use crate::state::LogDirState;
 
 /// `message.timestamp.type`.
@@ -21,6 +22,9 @@ pub struct LogConfig {
     pub segment_bytes: u32,
     /// `segment.ms`: roll when the first record of the segment is this much older than the append.
     pub segment_ms: i64,
+    /// `log.roll.min.interval.ms`: how fast segments may be rolled that are not full, after a burst of ten; 0 for no limit.
+    /// A roll that is only due waits; one that cannot wait (offsets that do not fit) is refused.
+    pub roll_interval_ms: i64,
     /// `segment.index.bytes`: roll when an index would grow above this.
     pub segment_index_bytes: u32,
     /// `index.interval.bytes`: one index entry per this many bytes of log.
@@ -50,6 +54,7 @@ impl Default for LogConfig {
         LogConfig {
             segment_bytes: 1 << 30,
             segment_ms: 7 * 24 * 3_600_000,
+            roll_interval_ms: ROLL_INTERVAL_MS_DEFAULT,
             segment_index_bytes: 10 << 20,
             index_interval_bytes: 4096,
             retention_ms: 7 * 24 * 3_600_000,

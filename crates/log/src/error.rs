@@ -1,9 +1,12 @@
 //! The one error type of this room. Mapping to Kafka error codes is done by the rooms that answer clients.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarn_records::RecordsError;
+
+use crate::descriptors::is_shortage;
 
 /// Why a log operation was refused or failed. Cheap to clone: one failed fsync is told to many waiters.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -131,6 +134,35 @@ pub enum LogError {
         /// File being written.
         path: PathBuf,
     },
+    /// Descriptors or memory were short at that moment. Nothing was changed; the directory is not to blame, and the same
+    /// call works once others have given theirs back.
+    #[error("cannot {what} {}: {reason}; try again, or raise the limit of open files", path.display())]
+    Shortage {
+        /// What was being done.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's answer.
+        reason: Arc<str>,
+    },
+    /// The disk of the directory has not answered for a while; it may again.
+    #[error("the disk of log directory {} does not answer: try again later", dir.display())]
+    Stalled {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// Batches that each would need a segment of their own come faster than segments may be made.
+    #[error(
+        "batch at offset {offset} needs a new segment, and this partition made {burst} early ones already: try again in {wait_ms} ms"
+    )]
+    RollsTooFast {
+        /// First offset of the batch.
+        offset: i64,
+        /// Early segments that may be made at once.
+        burst: u32,
+        /// When the next one may be made.
+        wait_ms: i64,
+    },
     /// The log directory is offline after an I/O error (KAFKA_STORAGE_ERROR); sticky until restart.
     #[error("log directory {} is offline: {reason}", dir.display())]
     Offline {
@@ -189,4 +221,30 @@ pub enum LogError {
         /// `topic-partition`.
         topic_partition: String,
     },
+}
+
+impl LogError {
+    /// A shortage while `what` was done.
+    pub(crate) fn shortage(what: &'static str, path: &Path, e: &io::Error) -> LogError {
+        LogError::Shortage {
+            what,
+            path: path.to_path_buf(),
+            reason: e.to_string().into(),
+        }
+    }
+    /// Why a read failed.
+    pub(crate) fn reading(context: &'static str, path: &Path, e: io::Error) -> LogError {
+        if is_shortage(&e) {
+            return LogError::shortage("read", path, &e);
+        }
+        LogError::Io {
+            context,
+            path: path.to_path_buf(),
+            source: Arc::new(e),
+        }
+    }
+    /// Whether the same call may work in a moment, without anybody's doing, and nothing is lost by it.
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, LogError::Shortage { .. } | LogError::NoSpace { .. })
+    }
 }

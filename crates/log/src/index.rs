@@ -9,7 +9,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::error::LogError;
-use crate::state::{FileHandle, LogDirState};
+use crate::file::FileHandle;
+use crate::state::LogDirState;
 
 /// Entries held in memory before they are written out (8 KiB of log per KiB of index at most is at stake in a crash,
 /// and recovery rebuilds it).
@@ -99,7 +100,7 @@ impl<const N: usize> EntryFile<N> {
         }
         match self.spill() {
             // The batches are in the log already: the entries wait in memory until there is room.
-            Err(LogError::NoSpace { .. }) => Ok(()),
+            Err(e) if e.is_shortage() => Ok(()),
             done => done,
         }
     }
@@ -143,11 +144,7 @@ impl<const N: usize> EntryFile<N> {
         Ok(low)
     }
     fn sync(&self) -> Result<(), LogError> {
-        if self.file.len_on_disk()?.is_some() {
-            self.file.sync()
-        } else {
-            Ok(())
-        }
+        self.file.sync_if_dirty()
     }
     /// A file as Kafka expects it beside every segment, also when it has no entry.
     fn ensure_on_disk(&self) -> Result<(), LogError> {

@@ -11,7 +11,7 @@ use tarn_records::{BatchHeader, Crc32c, HEADER_BYTES, RecordsError};
 
 use crate::error::LogError;
 use crate::partition_log::{
-    CONTROL_BATCH_BYTES_MAX, Incoming, PartitionLog, Span, Writer, control_or_unknown,
+    CONTROL_BATCH_BYTES_MAX, Fit, Incoming, PartitionLog, Span, Writer, control_or_unknown,
 };
 use crate::segment::Segment;
 
@@ -273,7 +273,7 @@ impl MirrorAppend {
             max_timestamp: h.max_timestamp,
         };
         let full = match run {
-            Some(r) => !log.fits(&r.segment, r.end(), span, self.now_ms)?,
+            Some(r) => log.fits(w, &r.segment, r.end(), span, self.now_ms)? != Fit::Here,
             None => false,
         };
         if full {

@@ -16,7 +16,7 @@ pub(crate) use flush::TOGETHER_MIN;
 pub use flush::flush_all;
 pub(crate) use maintain::remove_folder;
 
-pub(crate) use append::{Incoming, Span};
+pub(crate) use append::{Fit, Incoming, Span};
 pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering, fence};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::checkpoint;
 use crate::config::LogConfig;
@@ -33,7 +33,9 @@ use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::names;
 use crate::producers::Producers;
+use crate::roll::RollBudget;
 use crate::segment::Segment;
+use crate::stall::{self, Pace, WaitPlace};
 use crate::state::LogDirState;
 use crate::types::{ActiveProducer, EpochEndOffset, EpochEntry, OpenTransaction};
 
@@ -100,6 +102,8 @@ pub(crate) struct Writer {
     /// The epoch checkpoint on disk is not synced (or not written).
     epochs_unsynced: bool,
     snapshots: BTreeSet<i64>,
+    /// Early segments that may be made.
+    rolls: RollBudget,
 }
 
 impl PartitionLog {
@@ -179,7 +183,7 @@ impl PartitionLog {
     /// Notes in the epoch cache that `epoch` starts at the log end (a leader taking over an ordinary topic). Not for
     /// mirrored partitions. Older epochs are ignored. Costs no file while the log has none.
     pub fn assign_leader_epoch(&self, epoch: i32) -> Result<(), LogError> {
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         self.check_writable(&w)?;
         self.change_epochs(&mut w, |c| c.assign(epoch, self.log_end_offset()))
     }
@@ -200,7 +204,7 @@ impl PartitionLog {
         }
         w.epochs_unsynced = true;
         match self.write_epochs(false) {
-            Err(LogError::NoSpace { .. }) => Ok(()),
+            Err(e) if e.is_shortage() => Ok(()),
             done => done,
         }
     }
@@ -273,8 +277,40 @@ impl PartitionLog {
         self.segments.load().first().map(|s| s.base_offset)
     }
 
-    pub(crate) fn lock_writer(&self) -> parking_lot::MutexGuard<'_, Writer> {
-        self.writer.lock()
+    /// The directory of the log, whose health all its logs share.
+    pub fn dir_state(&self) -> &Arc<LogDirState> {
+        &self.state
+    }
+    /// Whether work on the log may have to wait: its disk is late, or another file has to be synced and closed first.
+    pub fn may_wait(&self) -> bool {
+        self.state.pace() != Pace::Quick || self.state.open_files.is_short()
+    }
+    /// After a [`LogError::Shortage`]: syncs and closes files of logs, so that the same call may work now. Blocks on disk.
+    pub fn make_room(&self) {
+        self.state.open_files.make_room_for_reader();
+    }
+    /// A place among those who wait for a slow disk. Error: it is offline, or has not answered for long, or enough wait.
+    pub fn wait_place(&self) -> Result<Option<WaitPlace>, LogError> {
+        self.state.check_online()?;
+        let stalled = || LogError::Stalled {
+            dir: self.state.path().to_path_buf(),
+        };
+        match self.state.pace() {
+            Pace::Quick => Ok(None),
+            Pace::Slow => WaitPlace::take(&self.state).map(Some).ok_or_else(stalled),
+            Pace::Stalled => Err(stalled()),
+        }
+    }
+    /// Waits for `lock`, whose holder may be waiting for the disk of this log; the watchdog sees the wait.
+    pub fn wait_for<'a, T>(&self, lock: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        if let Some(guard) = lock.try_lock() {
+            return guard;
+        }
+        let _busy = stall::enter(&self.state);
+        lock.lock()
+    }
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+        self.wait_for(&self.writer)
     }
     pub(crate) fn check_writable(&self, w: &Writer) -> Result<(), LogError> {
         if w.closed {
@@ -303,6 +339,7 @@ impl PartitionLog {
 impl Writer {
     fn mark_dirty(&mut self, segment: &Arc<Segment>) {
         if !self.dirty.iter().any(|s| Arc::ptr_eq(s, segment)) {
+            segment.log.mark_unsynced();
             self.dirty.push(Arc::clone(segment));
         }
     }

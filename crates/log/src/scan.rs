@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tarn_records::{BatchHeader, Crc32c, HEADER_BYTES, RecordsError};
 
 use crate::error::LogError;
-use crate::state::FileHandle;
+use crate::file::FileHandle;
 
 const HEADER_READ_BYTES: usize = 4 * 1024;
 const BODY_READ_BYTES: usize = 256 * 1024;

@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use tarn_records::{BatchHeader, NO_TIMESTAMP};
 
 use crate::error::LogError;
+use crate::file::FileHandle;
 use crate::index::{OffsetIndex, TimeIndex};
 use crate::names;
 use crate::reserve::Reserve;
 use crate::scan::{Found, Scanner, Stop};
-use crate::state::{FileHandle, LogDirState};
+use crate::state::LogDirState;
 use crate::txn_index::TxnIndex;
 
 /// Positions are 32-bit in the index; a file may not pass this.
@@ -315,7 +316,7 @@ impl Segment {
     }
     /// Syncs the data, and for sealed segments the indexes, which recovery will not rebuild any more.
     pub(crate) fn sync(&self, sealed: bool) -> Result<(), LogError> {
-        self.log.sync()?;
+        self.log.sync_if_dirty()?;
         if sealed {
             self.offsets.sync()?;
             self.times.sync()?;
@@ -348,6 +349,16 @@ impl Segment {
             .duration_since(std::time::UNIX_EPOCH)
             .ok()
             .and_then(|d| i64::try_from(d.as_millis()).ok()))
+    }
+    /// Opens everything that a cut changes, so that no shortage comes between its steps; hold the answer until it is done.
+    pub(crate) fn open_all(&self) -> Result<Vec<Arc<std::fs::File>>, LogError> {
+        let mut open = Vec::new();
+        for file in self.files() {
+            if file.len_on_disk()?.is_some() {
+                open.push(file.get_to_change()?);
+            }
+        }
+        Ok(open)
     }
     fn files(&self) -> [&Arc<FileHandle>; 4] {
         [

@@ -1,35 +1,38 @@
-//! What all logs of one directory share: health (offline is sticky), the cache of open files, the persisted recovery
-//! points. Every write and sync of this crate goes through here, so that "a broken disk says so" has one home.
+//! What all logs of one directory share: health (offline is sticky) and the persisted recovery points. Every failure of a
+//! write or sync of this crate is judged here, so that "a broken disk says so" has one home. Not here: files (`file`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::{File, OpenOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::checkpoint;
+use crate::descriptors::is_shortage;
 use crate::error::LogError;
+use crate::open_files::OpenFiles;
+use crate::stall::{self, Health, Pace};
 
-/// Descriptors kept open per directory before idle ones are closed. Files with unsynced bytes are never closed.
-const OPEN_FILES_MAX: usize = 4096;
-/// The share of the process limit that log files may take (sockets need the rest).
-const OPEN_FILES_SHARE: u64 = 2;
-
-/// Unit in which the system counts the blocks of a file, whatever the file system's is.
-const STAT_BLOCK_BYTES: u64 = 512;
+/// What is called when a directory goes offline.
+type OfflineNews = Box<dyn Fn() + Send + Sync>;
 
 /// State shared by all logs of one directory. [`LogDirState::detached`] makes one without a [`crate::LogDir`] (tests, the
 /// metadata log).
-#[derive(Debug)]
 pub struct LogDirState {
     dir: PathBuf,
     offline: OnceLock<Arc<str>>,
-    open_files: Mutex<VecDeque<Weak<FileHandle>>>,
-    open_files_max: usize,
+    /// Called when it goes offline.
+    told: Mutex<Option<OfflineNews>>,
+    pub(crate) health: Health,
+    pub(crate) open_files: Arc<OpenFiles>,
+    /// Held while files are synced to be closed.
+    pub(crate) closing: Mutex<()>,
+    /// Something was written since the last checkpoint.
+    active: AtomicBool,
     recovery: Option<RecoveryPoints>,
     /// Held while many logs are flushed together.
     pub(crate) flushing_many: Mutex<()>,
@@ -57,12 +60,31 @@ pub(crate) struct Faults {
     pub(crate) space: Mutex<Option<u64>>,
     pub(crate) write_fails: AtomicBool,
     pub(crate) sync_fails: AtomicBool,
+    /// No file can be opened: the process has no descriptor left.
+    pub(crate) opens_fail: AtomicBool,
+    /// Writes do not come back while this is held.
+    pub(crate) frozen: Mutex<()>,
+}
+
+impl std::fmt::Debug for LogDirState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogDirState")
+            .field("dir", &self.dir)
+            .field("offline", &self.offline)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LogDirState {
     /// State for logs that are opened without a [`crate::LogDir`]; no recovery points are kept on disk for them.
     pub fn detached(dir: &Path) -> Arc<LogDirState> {
-        LogDirState::new(dir, None)
+        let files = Arc::clone(OpenFiles::of_process());
+        Arc::new(LogDirState::new(dir, None, Health::unwatched(), files))
+    }
+    /// Detached, with a budget of open files of its own.
+    #[cfg(test)]
+    pub(crate) fn with_open_files(dir: &Path, files: Arc<OpenFiles>) -> Arc<LogDirState> {
+        Arc::new(LogDirState::new(dir, None, Health::unwatched(), files))
     }
     pub(crate) fn attached(
         dir: &Path,
@@ -73,14 +95,26 @@ impl LogDirState {
             lowering: Mutex::default(),
             dead: Mutex::default(),
         };
-        LogDirState::new(dir, Some(points))
+        let files = Arc::clone(OpenFiles::of_process());
+        let state = LogDirState::new(dir, Some(points), Health::watched(), files);
+        let state = Arc::new(state);
+        stall::watch(&state);
+        state
     }
-    fn new(dir: &Path, recovery: Option<RecoveryPoints>) -> Arc<LogDirState> {
-        Arc::new(LogDirState {
+    fn new(
+        dir: &Path,
+        recovery: Option<RecoveryPoints>,
+        health: Health,
+        open_files: Arc<OpenFiles>,
+    ) -> LogDirState {
+        LogDirState {
             dir: dir.to_path_buf(),
             offline: OnceLock::new(),
-            open_files: Mutex::default(),
-            open_files_max: open_files_max(),
+            told: Mutex::default(),
+            health,
+            open_files,
+            closing: Mutex::default(),
+            active: AtomicBool::new(false),
             recovery,
             flushing_many: Mutex::default(),
             file_system: syncfs_tells_errors()
@@ -88,7 +122,33 @@ impl LogDirState {
                 .flatten(),
             #[cfg(test)]
             faults: Faults::default(),
-        })
+        }
+    }
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+    /// Notes that a checkpoint is due.
+    pub fn note_activity(&self) {
+        if !self.active.load(Ordering::Relaxed) {
+            self.active.store(true, Ordering::Release);
+        }
+    }
+    /// Whether a checkpoint is due; it counts as made.
+    pub fn take_activity(&self) -> bool {
+        self.active.swap(false, Ordering::AcqRel)
+    }
+    /// How its disk answers.
+    pub fn pace(&self) -> Pace {
+        self.health.pace()
+    }
+    /// A call to the file system that takes longer than this takes the directory offline.
+    pub fn set_offline_after(&self, limit: Duration) {
+        self.health.set_offline_after(limit);
+    }
+    /// Has `news` called, on any thread, when the directory goes offline.
+    pub fn on_offline(&self, news: impl Fn() + Send + Sync + 'static) {
+        *self.told.lock() = Some(Box::new(news));
     }
     /// Why the directory is offline, when it is. Sticky: only a restart brings it back.
     pub fn offline_reason(&self) -> Option<Arc<str>> {
@@ -98,6 +158,9 @@ impl LogDirState {
     pub fn take_offline(&self, reason: &str) -> LogError {
         if self.offline.set(reason.into()).is_ok() {
             tracing::error!(dir = %self.dir.display(), reason, "log directory is offline");
+            if let Some(news) = self.told.lock().as_ref() {
+                news();
+            }
         }
         self.offline_error()
     }
@@ -115,7 +178,7 @@ impl LogDirState {
             reason,
         }
     }
-    /// A failure of anything that changes files: a full disk is told as such, everything else is final.
+    /// A failure of anything that changes files: a full disk and a shortage are told as such, everything else is final.
     pub(crate) fn write_failed(&self, what: &'static str, path: &Path, e: &io::Error) -> LogError {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         if matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
@@ -124,26 +187,38 @@ impl LogDirState {
                 path: path.to_path_buf(),
             };
         }
-        self.take_offline(&format!("{what} {}: {e}", path.display()))
+        self.fatal(what, path, e)
     }
     /// Like [`Self::write_failed`], where even a full disk leaves the log in doubt.
     pub(crate) fn fatal(&self, what: &'static str, path: &Path, e: &io::Error) -> LogError {
+        if is_shortage(e) {
+            return LogError::shortage(what, path, e);
+        }
+        self.broken(what, path, e)
+    }
+    /// A failure that is final, whatever it was: a sync that failed.
+    pub(crate) fn broken(&self, what: &'static str, path: &Path, e: &io::Error) -> LogError {
         self.take_offline(&format!("{what} {}: {e}", path.display()))
     }
     pub(crate) fn sync_dir(&self, dir: &Path) -> Result<(), LogError> {
+        let opened = self
+            .injected_open_fault()
+            .and_then(|()| File::open(dir))
+            .map_err(|e| self.fatal("open", dir, &e))?;
         self.injected_sync_fault()
-            .and_then(|()| File::open(dir)?.sync_all())
-            .map_err(|e| self.fatal("fsync", dir, &e))
+            .and_then(|()| opened.sync_all())
+            .map_err(|e| self.broken("fsync", dir, &e))
     }
     /// fsync of a small file, when it is there.
     pub(crate) fn sync_file(&self, path: &Path) -> Result<(), LogError> {
-        let file = match File::open(path) {
+        let opened = self.injected_open_fault().and_then(|()| File::open(path));
+        let file = match opened {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other,
+            other => other.map_err(|e| self.fatal("open", path, &e))?,
         };
         self.injected_sync_fault()
-            .and_then(|()| file?.sync_all())
-            .map_err(|e| self.fatal("fsync", path, &e))
+            .and_then(|()| file.sync_all())
+            .map_err(|e| self.broken("fsync", path, &e))
     }
     /// Whether [`Self::sync_file_system`] can be relied upon.
     pub(crate) fn can_sync_file_system(&self) -> bool {
@@ -158,30 +233,43 @@ impl LogDirState {
         };
         self.injected_sync_fault()
             .and_then(|()| Ok(rustix::fs::syncfs(dir)?))
-            .map_err(|e| self.fatal("syncfs", &self.dir, &e))
+            .map_err(|e| self.broken("syncfs", &self.dir, &e))
     }
 
     #[cfg(not(test))]
-    fn injected_write_fault(&self, _n: usize) -> io::Result<()> {
-        Ok(())
-    }
-    #[cfg(not(test))]
-    fn injected_reserve_fault(&self, _n: u64) -> io::Result<()> {
+    pub(crate) fn injected_open_fault(&self) -> io::Result<()> {
         Ok(())
     }
     #[cfg(test)]
-    fn injected_reserve_fault(&self, n: u64) -> io::Result<()> {
+    pub(crate) fn injected_open_fault(&self) -> io::Result<()> {
+        if self.faults.opens_fail.load(Ordering::SeqCst) {
+            Err(crate::descriptors::none_left())
+        } else {
+            Ok(())
+        }
+    }
+    #[cfg(not(test))]
+    pub(crate) fn injected_write_fault(&self, _n: usize) -> io::Result<()> {
+        Ok(())
+    }
+    #[cfg(not(test))]
+    pub(crate) fn injected_reserve_fault(&self, _n: u64) -> io::Result<()> {
+        Ok(())
+    }
+    #[cfg(test)]
+    pub(crate) fn injected_reserve_fault(&self, n: u64) -> io::Result<()> {
         match *self.faults.space.lock() {
             Some(left) if left < n => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),
         }
     }
     #[cfg(not(test))]
-    fn injected_sync_fault(&self) -> io::Result<()> {
+    pub(crate) fn injected_sync_fault(&self) -> io::Result<()> {
         Ok(())
     }
     #[cfg(test)]
-    fn injected_write_fault(&self, n: usize) -> io::Result<()> {
+    pub(crate) fn injected_write_fault(&self, n: usize) -> io::Result<()> {
+        drop(self.faults.frozen.lock());
         if self.faults.write_fails.load(Ordering::SeqCst) {
             return Err(io::Error::other("injected"));
         }
@@ -195,7 +283,7 @@ impl LogDirState {
         }
     }
     #[cfg(test)]
-    fn injected_sync_fault(&self) -> io::Result<()> {
+    pub(crate) fn injected_sync_fault(&self) -> io::Result<()> {
         if self.faults.sync_fails.load(Ordering::SeqCst) {
             Err(io::Error::other("injected"))
         } else {
@@ -218,15 +306,20 @@ impl LogDirState {
         points.lowering.lock().push((key.clone(), offset));
         let mut on_disk = points.on_disk.lock();
         let wanted = std::mem::take(&mut *points.lowering.lock());
-        let mut changed = false;
+        let mut before = Vec::new();
         for (k, v) in wanted {
-            if let Some(p) = on_disk.get_mut(&k) {
-                changed |= *p > v;
-                *p = (*p).min(v);
+            if let Some(p) = on_disk.get_mut(&k)
+                && *p > v
+            {
+                before.push((k, std::mem::replace(p, v)));
             }
         }
-        if changed {
-            self.write_recovery_points(&on_disk)?;
+        if !before.is_empty()
+            && let Err(e) = self.write_recovery_points(&on_disk)
+        {
+            // What is believed to be on disk must be there, or the next lowering would be left out.
+            on_disk.extend(before.into_iter().rev());
+            return Err(e);
         }
         self.check_online()
     }
@@ -243,8 +336,11 @@ impl LogDirState {
         let mut on_disk = points.on_disk.lock();
         let before = on_disk.clone();
         collect(&mut on_disk);
-        if *on_disk != before {
-            self.write_recovery_points(&on_disk)?;
+        if *on_disk != before
+            && let Err(e) = self.write_recovery_points(&on_disk)
+        {
+            *on_disk = before;
+            return Err(e);
         }
         Ok(())
     }
@@ -305,214 +401,12 @@ impl LogDirState {
         content: &[u8],
         durable: bool,
     ) -> Result<(), LogError> {
+        let _busy = stall::enter(self);
         self.injected_write_fault(content.len())
+            .and_then(|()| self.injected_open_fault())
             .and_then(|()| checkpoint::replace(path, content, durable))
             .map_err(|e| self.write_failed("write", path, &e))
     }
-
-    fn remember_open(self: &Arc<Self>, handle: &Arc<FileHandle>) {
-        let mut open = self.open_files.lock();
-        open.push_back(Arc::downgrade(handle));
-        let mut looks = open.len();
-        while open.len() > self.open_files_max && looks > 0 {
-            looks -= 1;
-            let Some(oldest) = open.pop_front() else {
-                break;
-            };
-            let Some(h) = oldest.upgrade() else { continue };
-            let in_use =
-                h.touched.swap(false, Ordering::Relaxed) || h.dirty.load(Ordering::Acquire);
-            if in_use || !h.close_if_clean() {
-                open.push_back(oldest);
-            }
-        }
-    }
-}
-
-fn open_files_max() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let share = limit.map_or(u64::MAX, |l| l / OPEN_FILES_SHARE);
-    OPEN_FILES_MAX.min(usize::try_from(share).unwrap_or(usize::MAX))
-}
-
-/// A file that is opened when it is needed and closed when the directory has too many open. The path is fixed.
-#[derive(Debug)]
-pub(crate) struct FileHandle {
-    path: PathBuf,
-    state: Arc<LogDirState>,
-    open: Mutex<Option<Arc<File>>>,
-    touched: AtomicBool,
-    dirty: AtomicBool,
-}
-
-impl FileHandle {
-    pub(crate) fn new(path: PathBuf, state: &Arc<LogDirState>) -> Arc<FileHandle> {
-        Arc::new(FileHandle {
-            path,
-            state: Arc::clone(state),
-            open: Mutex::new(None),
-            touched: AtomicBool::new(false),
-            dirty: AtomicBool::new(false),
-        })
-    }
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-    /// The open file; opens it when needed, never creates it.
-    pub(crate) fn get(self: &Arc<Self>) -> io::Result<Arc<File>> {
-        self.get_with(false)
-    }
-    fn get_with(self: &Arc<Self>, create: bool) -> io::Result<Arc<File>> {
-        self.touched.store(true, Ordering::Relaxed);
-        let file = {
-            let mut open = self.open.lock();
-            if let Some(f) = open.as_ref() {
-                return Ok(Arc::clone(f));
-            }
-            let mut options = OpenOptions::new();
-            let f = Arc::new(
-                options
-                    .read(true)
-                    .write(true)
-                    .create(create)
-                    .truncate(false)
-                    .open(&self.path)?,
-            );
-            *open = Some(Arc::clone(&f));
-            f
-        };
-        self.state.remember_open(self);
-        Ok(file)
-    }
-    /// Closes the descriptor; readers that hold the `Arc<File>` are not disturbed.
-    pub(crate) fn close(&self) {
-        *self.open.lock() = None;
-    }
-    fn close_if_clean(&self) -> bool {
-        let mut open = self.open.lock();
-        if self.dirty.load(Ordering::Acquire) {
-            return false;
-        }
-        *open = None;
-        true
-    }
-    pub(crate) fn create(self: &Arc<Self>) -> Result<(), LogError> {
-        self.state.check_online()?;
-        let made = self
-            .state
-            .injected_write_fault(0)
-            .and_then(|()| self.get_with(true));
-        made.map(|_| ())
-            .map_err(|e| self.state.write_failed("create", &self.path, &e))
-    }
-    /// Writes all of `bytes` at `position`, creating the file when needed. On error the bytes there are undefined.
-    pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], position: u64) -> Result<(), LogError> {
-        self.state.check_online()?;
-        self.dirty.store(true, Ordering::Release);
-        let done = self.state.injected_write_fault(bytes.len()).and_then(|()| {
-            let file = self.get_with(true)?;
-            file.write_all_at(bytes, position)
-        });
-        done.map_err(|e| self.state.write_failed("write", &self.path, &e))
-    }
-    /// Reserves blocks for `range` without changing the length. Nobody depends on it, so its errors are harmless.
-    pub(crate) fn reserve(self: &Arc<Self>, range: std::ops::Range<u64>) -> io::Result<()> {
-        let len = range.end.saturating_sub(range.start);
-        self.state.injected_reserve_fault(len)?;
-        let keep_size = rustix::fs::FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&*self.get()?, keep_size, range.start, len)?;
-        Ok(())
-    }
-    /// Cuts the file; a failure leaves unknown bytes and is final.
-    pub(crate) fn set_len(self: &Arc<Self>, len: u64) -> Result<(), LogError> {
-        self.state.check_online()?;
-        self.dirty.store(true, Ordering::Release);
-        let done = self.get_with(true).and_then(|f| f.set_len(len));
-        done.map_err(|e| self.state.fatal("truncate", &self.path, &e))
-    }
-    /// fdatasync. A failure is final: the kernel may have dropped the pages.
-    pub(crate) fn sync(self: &Arc<Self>) -> Result<(), LogError> {
-        self.state.check_online()?;
-        self.dirty.store(false, Ordering::Release);
-        let file = match self.get() {
-            // Removed by retention meanwhile; whether that is in order is for the caller to know.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(self.read_failed(e)),
-            other => other,
-        };
-        let done = self
-            .state
-            .injected_sync_fault()
-            .and_then(|()| file?.sync_data());
-        done.map_err(|e| self.state.fatal("fdatasync", &self.path, &e))
-    }
-    /// Instead of [`Self::sync`], when a sync of the whole file system follows.
-    pub(crate) fn synced_with_others(&self) {
-        self.dirty.store(false, Ordering::Release);
-    }
-    /// [`Self::sync`], when there is anything to sync.
-    pub(crate) fn sync_if_dirty(self: &Arc<Self>) -> Result<(), LogError> {
-        if self.dirty.load(Ordering::Acquire) {
-            self.sync()
-        } else {
-            Ok(())
-        }
-    }
-    /// Removes the file; already gone is fine.
-    pub(crate) fn remove(&self) -> Result<(), LogError> {
-        self.close();
-        match std::fs::remove_file(&self.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(self.state.fatal("remove", &self.path, &e))
-            }
-            _ => Ok(()),
-        }
-    }
-    /// Length on disk, `None` when the file does not exist.
-    pub(crate) fn len_on_disk(&self) -> Result<Option<u64>, LogError> {
-        match std::fs::metadata(&self.path) {
-            Ok(m) => Ok(Some(m.len())),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(self.read_failed(e)),
-        }
-    }
-    /// Bytes of disk the file takes, `None` when it does not exist.
-    pub(crate) fn bytes_allocated(&self) -> Result<Option<u64>, LogError> {
-        match std::fs::metadata(&self.path) {
-            Ok(m) => Ok(Some(m.blocks() * STAT_BLOCK_BYTES)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(self.read_failed(e)),
-        }
-    }
-    pub(crate) fn read_failed(&self, e: io::Error) -> LogError {
-        LogError::Io {
-            context: "cannot read",
-            path: self.path.clone(),
-            source: Arc::new(e),
-        }
-    }
-    /// Reads up to `buf.len()` bytes at `position`; fewer only at the end of the file.
-    pub(crate) fn read_at(
-        self: &Arc<Self>,
-        buf: &mut [u8],
-        position: u64,
-    ) -> Result<usize, LogError> {
-        let file = self.get().map_err(|e| self.read_failed(e))?;
-        read_full(&file, buf, position).map_err(|e| self.read_failed(e))
-    }
-}
-
-/// Reads until `buf` is full or the file ends.
-pub(crate) fn read_full(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
-    let mut n = 0;
-    while n < buf.len() {
-        match file.read_at(&mut buf[n..], position + n as u64) {
-            Ok(0) => break,
-            Ok(k) => n += k,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(n)
 }
 
 /// Linux tells errors of the writes before it by syncfs from 5.8 on.

@@ -7,6 +7,8 @@ mod mirroring;
 mod model;
 mod recovery;
 mod reserving;
+mod shortage;
+mod stalling;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::error::LogError;
-use crate::state::{FileHandle, LogDirState};
+use crate::file::FileHandle;
+use crate::state::LogDirState;
 use crate::types::AbortedTxn;
 
 const ENTRY_BYTES: usize = 34;
@@ -63,7 +64,7 @@ impl TxnIndex {
         *self.entries.write() = Some(Arc::new(list));
         match self.write_out() {
             // The marker is in the log already: the entry waits in memory until there is room.
-            Err(LogError::NoSpace { .. }) => Ok(()),
+            Err(e) if e.is_shortage() => Ok(()),
             done => done,
         }
     }

@@ -58,7 +58,7 @@ impl Slice {
     /// Reads the range into memory (coordinators, TLS path, tests).
     pub fn read(&self) -> Result<Bytes, LogError> {
         let mut buf = vec![0u8; usize::try_from(self.len).unwrap_or(usize::MAX)];
-        let n = crate::state::read_full(&self.file, &mut buf, self.position).map_err(|e| {
+        let n = crate::file::read_full(&self.file, &mut buf, self.position).map_err(|e| {
             LogError::Io {
                 context: "cannot read",
                 path: PathBuf::from("segment"),

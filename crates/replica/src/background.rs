@@ -1,9 +1,10 @@
 //! Work nobody asks for: retention, checkpoints, the end of a log directory, clean shutdown. One task each for all partitions.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tarn_log::{LogError, RetentionRule, flush_all};
+use tarn_log::{LogDir, LogError, RetentionRule, flush_all};
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
 
@@ -15,6 +16,9 @@ use crate::topic_config;
 
 /// How long log starts that move are gathered before the checkpoint is written.
 const LOG_START_GATHER_MS: u64 = 100;
+
+/// How often logs are tried again that could not be opened for want of descriptors.
+const REOPEN_MS: u64 = 5_000;
 
 /// A log directory as DescribeLogDirs shows it.
 #[derive(Clone, Debug)]
@@ -31,12 +35,13 @@ impl ReplicaManager {
     pub(crate) fn start_background(self: &Arc<Self>) {
         self.tasks.spawn(
             self.clone()
-                .every(self.config.retention_check_ms, ReplicaManager::retention),
+                .every(self.config.retention_check_ms, ReplicaManager::retention_of),
         );
         self.tasks.spawn(
             self.clone()
-                .every(self.config.checkpoint_ms, ReplicaManager::checkpoint),
+                .every(self.config.checkpoint_ms, ReplicaManager::checkpoint_of),
         );
+        self.tasks.spawn(self.clone().reopen());
         self.tasks.spawn(self.clone().checkpoint_by_bytes());
         self.tasks.spawn(self.clone().keep_log_starts());
         let manager = self.clone();
@@ -61,10 +66,30 @@ impl ReplicaManager {
             .await
             .is_some()
         {
-            let manager = self.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || manager.checkpoint()).await {
-                error!(%error, "background work stopped");
+            self.for_each_dir(ReplicaManager::checkpoint_of);
+        }
+    }
+
+    /// Opens what could not be opened for want of descriptors.
+    async fn reopen(self: Arc<Self>) {
+        let pause = || tokio::time::sleep(Duration::from_millis(REOPEN_MS));
+        while self.cancel.run_until_cancelled(pause()).await.is_some() {
+            self.open_what_was_short().await;
+        }
+    }
+
+    /// Runs `work` for every log directory, on a thread each; not for one that is still at it.
+    fn for_each_dir(self: &Arc<Self>, work: fn(&ReplicaManager, &LogDir)) {
+        for (index, dir) in self.dirs.iter().enumerate() {
+            if self.busy[index].swap(true, Ordering::AcqRel) {
+                dir.state().note_activity();
+                continue;
             }
+            let (manager, dir) = (self.clone(), dir.clone());
+            self.tasks.spawn_blocking(move || {
+                work(&manager, &dir);
+                manager.busy[index].store(false, Ordering::Release);
+            });
         }
     }
 
@@ -77,16 +102,11 @@ impl ReplicaManager {
             .is_some()
         {
             tokio::time::sleep(Duration::from_millis(LOG_START_GATHER_MS)).await;
-            let manager = self.clone();
-            if let Err(error) =
-                tokio::task::spawn_blocking(move || manager.write_checkpoints()).await
-            {
-                error!(%error, "background work stopped");
-            }
+            self.for_each_dir(ReplicaManager::write_checkpoints_of);
         }
     }
 
-    async fn every(self: Arc<Self>, interval_ms: u64, work: fn(&ReplicaManager)) {
+    async fn every(self: Arc<Self>, interval_ms: u64, work: fn(&ReplicaManager, &LogDir)) {
         let mut ticks = tokio::time::interval(Duration::from_millis(interval_ms.max(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -96,17 +116,24 @@ impl ReplicaManager {
             .await
             .is_some()
         {
-            let manager = self.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || work(&manager)).await {
-                error!(%error, "background work stopped");
-            }
+            self.for_each_dir(work);
         }
     }
 
     /// Drops old segments and idle producers. Blocks on disk; runs by itself every `log.retention.check.interval.ms`.
     pub fn retention(&self) {
+        self.dirs.iter().for_each(|dir| self.retention_of(dir));
+    }
+
+    fn in_dir(&self, dir: &LogDir) -> Vec<Arc<Partition>> {
+        let mut all = self.hosted.online();
+        all.retain(|p| Arc::ptr_eq(p.log().dir_state(), dir.state()));
+        all
+    }
+
+    fn retention_of(&self, dir: &LogDir) {
         let now = now_ms();
-        for partition in self.hosted.online() {
+        for partition in self.in_dir(dir) {
             if self.cancel.is_cancelled() {
                 return;
             }
@@ -120,7 +147,7 @@ impl ReplicaManager {
                         bytes = outcome.bytes,
                         "retention"
                     );
-                    self.shared.note_activity();
+                    log.dir_state().note_activity();
                     partition.watchers().signal();
                 }
                 Ok(_) => {}
@@ -154,14 +181,18 @@ impl ReplicaManager {
     /// Moves the recovery points on and writes the checkpoints, if anything was written since the last time. Blocks on disk; runs by
     /// itself every `log.flush.offset.checkpoint.interval.ms`.
     pub fn checkpoint(&self) {
-        if !self.shared.take_activity() {
+        self.dirs.iter().for_each(|dir| self.checkpoint_of(dir));
+    }
+
+    fn checkpoint_of(&self, dir: &LogDir) {
+        if !dir.state().take_activity() {
             return;
         }
         if self.cancel.is_cancelled() {
             return;
         }
         let dirty = |p: &Arc<Partition>| p.log().unflushed_bytes() > 0;
-        let dirty: Vec<Arc<Partition>> = self.hosted.online().into_iter().filter(dirty).collect();
+        let dirty: Vec<Arc<Partition>> = self.in_dir(dir).into_iter().filter(dirty).collect();
         let logs: Vec<_> = dirty.iter().map(|p| p.log().clone()).collect();
         for (partition, outcome) in dirty.iter().zip(flush_all(&logs)) {
             if let Err(error) = outcome
@@ -170,19 +201,16 @@ impl ReplicaManager {
                 warn!(?partition, error = %partition.failed(error), "flush failed");
             }
         }
-        self.write_checkpoints();
+        self.write_checkpoints_of(dir);
     }
 
-    fn write_checkpoints(&self) {
-        for dir in self
-            .dirs
-            .iter()
-            .filter(|dir| dir.state().offline_reason().is_none())
-        {
-            if let Err(error) = dir.write_checkpoints() {
-                error!(dir = %dir.path().display(), %error, "checkpoints could not be written");
-                self.shared.offline.notify_one();
-            }
+    fn write_checkpoints_of(&self, dir: &LogDir) {
+        if dir.state().offline_reason().is_some() {
+            return;
+        }
+        if let Err(error) = dir.write_checkpoints() {
+            error!(dir = %dir.path().display(), %error, "checkpoints could not be written");
+            self.shared.offline.notify_one();
         }
     }
 

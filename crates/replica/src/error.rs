@@ -179,6 +179,9 @@ fn log_code(error: &LogError) -> ErrorCode {
         LogError::InvalidTxnState { .. } => ErrorCode::INVALID_TXN_STATE,
         LogError::CoordinatorFenced { .. } => ErrorCode::TRANSACTION_COORDINATOR_FENCED,
         LogError::NoSpace { .. }
+        | LogError::Shortage { .. }
+        | LogError::Stalled { .. }
+        | LogError::RollsTooFast { .. }
         | LogError::Offline { .. }
         | LogError::Io { .. }
         | LogError::Damaged { .. }

@@ -10,6 +10,7 @@ use tarn_log::{AbortedTxn, LogError, Slice};
 use tarn_wire::{ErrorCode, FileRange, Records};
 use tokio::time::Instant;
 
+use crate::disk;
 use crate::error::ReplicaError;
 use crate::offsets::EpochEnd;
 use crate::partition::Partition;
@@ -291,10 +292,16 @@ fn try_read(
         Isolation::ReadCommitted => last_stable_offset,
     };
     let max_bytes = (read.max_bytes.max(0) as u64).min(left);
-    let Some(slice) = log
-        .read(read.fetch_offset, max_bytes, upper, min_one)
-        .map_err(|error| partition.failed(error))?
-    else {
+    let found = || {
+        log.read(read.fetch_offset, max_bytes, upper, min_one)
+            .map_err(|error| partition.failed(error))
+    };
+    let found = match disk::run_again(log, found) {
+        // Others hold the descriptors; what is in the answer already is worth sending.
+        Err(ReplicaError::Log(LogError::Shortage { .. })) if !min_one => None,
+        found => found?,
+    };
+    let Some(slice) = found else {
         return Ok(data);
     };
     if isolation == Isolation::ReadCommitted {

@@ -8,9 +8,11 @@
 //! * M-3 the leader epoch of appended batches never goes back inside a log.
 //! * M-5 a mirrored batch with an epoch above the published one is not visible before the image shows that epoch.
 //! * The high watermark moves back only with a cut of the log. Every append, local or mirrored, wakes waiting fetches at once.
+//! * M-9 with durability `disk`, and with `mirror.visible.after=durable`, readers see nothing that is not on disk.
 //! * A partition costs no task, no timer and no descriptor while it is idle. One broken log directory leaves the others alone.
 
 mod background;
+mod disk;
 mod durability;
 mod error;
 mod fetch;
@@ -26,6 +28,7 @@ mod topic_config;
 mod visibility;
 
 pub use background::LogDirDescription;
+pub use disk::SpareWorkers;
 pub use durability::Durability;
 pub use error::ReplicaError;
 pub use fetch::{FetchData, FetchParams, FetchRead, Isolation, fetch};

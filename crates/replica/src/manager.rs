@@ -6,10 +6,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use tarn_log::{LogDir, LogError, PartitionLog, SyncPolicy, Syncer};
+use tarn_log::{LogDir, LogError, OFFLINE_AFTER, Pace, PartitionLog, SyncPolicy, Syncer};
 use tarn_metadata::{Change, Delta, Image, Membership, PartitionImage, ResourceType};
 use tarn_wire::{Str, Uuid};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,9 @@ use crate::topic_config::{self, BrokerValues, TopicConfig};
 
 /// Logs opened, recovered or deleted at the same time.
 const BLOCKING_JOBS_MAX: usize = 8;
+
+/// How often who waits for such work looks whether the disks still answer.
+const JOB_LOOK: Duration = Duration::from_millis(500);
 
 /// Syncs under way at the same time. They wait for the disk, not for a core, and syncs of several files share one commit of a journal.
 const SYNC_THREADS: usize = 8;
@@ -48,6 +52,8 @@ pub struct ReplicaConfig {
     pub retention_check_ms: u64,
     /// `log.flush.offset.checkpoint.interval.ms`.
     pub checkpoint_ms: u64,
+    /// `log.dir.stall.timeout.ms`: a call to the file system that takes longer takes its directory offline.
+    pub stall_offline_after: Duration,
 }
 
 impl ReplicaConfig {
@@ -62,6 +68,7 @@ impl ReplicaConfig {
             broker_values: BrokerValues::new(),
             retention_check_ms: 300_000,
             checkpoint_ms: 60_000,
+            stall_offline_after: OFFLINE_AFTER,
         }
     }
 }
@@ -72,6 +79,12 @@ pub struct ReplicaManager {
     pub(crate) dirs: Vec<Arc<LogDir>>,
     pub(crate) hosted: HostedPartitions,
     pub(crate) shared: Arc<Shared>,
+    /// One for each of `dirs`.
+    syncers: Vec<Arc<Syncer>>,
+    /// Background work is under way, for each of `dirs`.
+    pub(crate) busy: Vec<AtomicBool>,
+    /// Logs that could not be opened for want of descriptors or memory.
+    short: parking_lot::Mutex<Vec<OpenJob>>,
     pub(crate) image: ArcSwap<Image>,
     /// One image is applied at a time, in order.
     applying: tokio::sync::Mutex<()>,
@@ -81,6 +94,7 @@ pub struct ReplicaManager {
 }
 
 /// A log to open.
+#[derive(Clone)]
 struct OpenJob {
     topic: Str,
     topic_id: Uuid,
@@ -115,9 +129,21 @@ impl ReplicaManager {
                 "log.dirs names no usable directory".to_owned(),
             ));
         }
-        let syncer = Syncer::start(config.sync_threads, config.sync_policy);
+        let shared = Shared::new(config.node_id, config.durability);
+        for dir in &dirs {
+            dir.state().set_offline_after(config.stall_offline_after);
+            let shared = shared.clone();
+            dir.state().on_offline(move || shared.note_offline());
+        }
         let manager = Arc::new(ReplicaManager {
-            shared: Shared::new(config.node_id, config.durability, syncer),
+            shared,
+            // Each directory has its own, so that one disk that does not answer holds up nobody else's syncs.
+            syncers: dirs
+                .iter()
+                .map(|_| Syncer::start(config.sync_threads, config.sync_policy))
+                .collect(),
+            busy: dirs.iter().map(|_| AtomicBool::new(false)).collect(),
+            short: parking_lot::Mutex::default(),
             config,
             dirs,
             hosted: HostedPartitions::default(),
@@ -328,7 +354,7 @@ impl ReplicaManager {
             }
             let dirs = self.dirs.clone();
             if jobs.len() >= BLOCKING_JOBS_MAX {
-                jobs.join_next().await;
+                let _ = tokio::time::timeout(JOB_LOOK, jobs.join_next()).await;
             }
             jobs.spawn_blocking(move || {
                 let Some(dir) = dir_of(&dirs, &topic, index) else {
@@ -342,10 +368,29 @@ impl ReplicaManager {
                 }
             });
         }
-        while jobs.join_next().await.is_some() {}
+        self.outwait(jobs).await;
         if any {
             // Their checkpoint lines go with the next write, which need not wait for its time.
-            self.shared.note_log_start();
+            self.dirs.iter().for_each(|dir| dir.state().note_activity());
+            self.shared.log_start.notify_one();
+        }
+    }
+
+    /// Waits for jobs to end, except for those on a disk that does not answer: they end when it does, or with the process.
+    async fn outwait(&self, mut jobs: tokio::task::JoinSet<()>) {
+        loop {
+            match tokio::time::timeout(JOB_LOOK, jobs.join_next()).await {
+                Ok(None) => return,
+                Ok(Some(_)) => {}
+                Err(_) if self.dirs.iter().any(|d| d.state().pace() == Pace::Stalled) => {
+                    warn!(
+                        jobs = jobs.len(),
+                        "logs are not deleted yet, their disk does not answer"
+                    );
+                    return jobs.detach_all();
+                }
+                Err(_) => {}
+            }
         }
     }
 
@@ -380,6 +425,40 @@ impl ReplicaManager {
         }
     }
 
+    /// Tries once more to open what could not be opened for want of something, if it is still wanted.
+    pub(crate) async fn open_what_was_short(&self) {
+        let jobs = std::mem::take(&mut *self.short.lock());
+        if jobs.is_empty() {
+            return;
+        }
+        let _one_at_a_time = self.applying.lock().await;
+        let image = self.image.load_full();
+        let mut wanted = Vec::new();
+        for job in jobs {
+            let there = image
+                .topic_by_id(&job.topic_id)
+                .and_then(|topic| topic.partitions.get(job.index as usize));
+            if let Some(partition) = there
+                && matches!(
+                    self.hosted.by_id(&job.topic_id, job.index),
+                    Some(Hosted::Offline(_))
+                )
+            {
+                wanted.push(OpenJob {
+                    assignment: assignment(partition),
+                    ..job
+                });
+            }
+        }
+        self.open(wanted).await;
+    }
+
+    fn syncer_of(&self, log: &PartitionLog) -> Arc<Syncer> {
+        let of_dir = |dir: &Arc<LogDir>| Arc::ptr_eq(dir.state(), log.dir_state());
+        let at = self.dirs.iter().position(of_dir).unwrap_or(0);
+        self.syncers[at].clone()
+    }
+
     fn host(&self, done: Option<Result<Vec<Opened>, tokio::task::JoinError>>) {
         let opened = match done {
             Some(Ok(opened)) => opened,
@@ -390,7 +469,7 @@ impl ReplicaManager {
             let hosted = match log {
                 Ok(log) => Hosted::Online(Partition::new(
                     (job.topic.clone(), job.topic_id, job.index),
-                    log,
+                    (log.clone(), self.syncer_of(&log)),
                     job.assignment,
                     job.membership,
                     job.config.min_in_sync_replicas,
@@ -398,7 +477,11 @@ impl ReplicaManager {
                 )),
                 Err(error) => {
                     error!(topic = %job.topic, partition = job.index, %error, "the log cannot be opened, the partition is offline");
-                    Hosted::Offline(Arc::from(error.to_string()))
+                    let reason = Arc::from(error.to_string());
+                    if error.is_shortage() {
+                        self.short.lock().push(job.clone());
+                    }
+                    Hosted::Offline(reason)
                 }
             };
             self.hosted
@@ -511,8 +594,9 @@ fn dir_of<'a>(dirs: &'a [Arc<LogDir>], topic: &str, index: i32) -> Option<&'a Ar
 fn open_log(dirs: &[Arc<LogDir>], job: &OpenJob) -> Result<Arc<PartitionLog>, LogError> {
     let id = job.topic_id.to_string();
     let healthy = || {
-        dirs.iter()
-            .filter(|dir| dir.state().offline_reason().is_none())
+        dirs.iter().filter(|dir| {
+            dir.state().offline_reason().is_none() && dir.state().pace() != Pace::Stalled
+        })
     };
     let dir = match dir_of(dirs, &job.topic, job.index) {
         Some(dir) => dir,

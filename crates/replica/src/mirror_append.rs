@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tarn_log::{MirrorAppend, MirrorAppendInfo};
 
+use crate::disk;
 use crate::error::ReplicaError;
 use crate::partition::Partition;
 
@@ -27,7 +28,10 @@ impl Partition {
         now_ms: i64,
     ) -> Result<PartitionMirrorAppend, ReplicaError> {
         self.count_mirror_append(1);
-        match self.as_mirror(|| self.log().mirror_append(expected_offset, now_ms)) {
+        let begun = disk::run(self.log(), || {
+            self.as_mirror(|| self.log().mirror_append(expected_offset, now_ms))
+        });
+        match begun {
             Ok(append) => Ok(PartitionMirrorAppend {
                 partition: self.clone(),
                 append: Some(append),
@@ -62,7 +66,7 @@ impl Partition {
             return Ok(self.log().log_start_offset());
         }
         let start = self.as_mirror(|| self.log().advance_log_start(offset))?;
-        self.shared().note_log_start();
+        self.shared().note_log_start(self.log());
         self.watchers().signal();
         Ok(start)
     }
@@ -74,10 +78,13 @@ impl PartitionMirrorAppend {
         let Some(append) = &mut self.append else {
             return Err(self.partition.not_mirroring());
         };
-        let result = append.push(piece);
+        let partition = &self.partition;
+        let result = disk::run(partition.log(), || {
+            append.push(piece).map_err(|error| partition.failed(error))
+        });
         self.partition.shared().note_bytes(piece.len() as u64);
         self.show_progress();
-        result.map_err(|error| self.partition.failed(error))
+        result
     }
 
     /// What was appended so far, whole batches only.

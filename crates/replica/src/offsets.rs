@@ -163,7 +163,7 @@ impl Partition {
         let start = log
             .advance_log_start(target)
             .map_err(|error| self.failed(error))?;
-        self.shared().note_log_start();
+        self.shared().note_log_start(log);
         self.watchers().signal();
         // Files went first: on a full disk that is what makes room for this.
         log.keep_log_start(true)

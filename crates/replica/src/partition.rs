@@ -4,23 +4,29 @@
 //! no file descriptor while nothing happens.
 //!
 //! The append lock of a partition covers the guard check together with the write into the page cache, so that a partition that turned
-//! read-only has no local append behind it. Nothing that can wait for a disk is done under it.
+//! read-only has no local append behind it. A write can wait for a disk that does not answer; only appends wait with it then, and those who
+//! look at the state of the partition do not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tarn_log::{AppendInfo, AppendOrigin, LogError, PartitionLog};
+use tarn_log::{AppendInfo, AppendOrigin, LogError, Pace, PartitionLog, Syncer};
 use tarn_metadata::Membership;
 use tarn_records::batches;
 use tarn_wire::{Str, Uuid};
 
+use crate::disk;
 use crate::durability::Durability;
 use crate::error::ReplicaError;
 use crate::guard::{self, AppendSource, MirrorGuard, Told};
 use crate::purgatory::WatchList;
 use crate::shared::Shared;
 use crate::visibility;
+
+/// How often who waits for an append looks whether its disk still answers.
+const APPEND_LOOK: Duration = Duration::from_millis(50);
 
 /// Leadership and replicas of a partition, as the metadata image has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +51,16 @@ pub struct Partition {
     log: Arc<PartitionLog>,
     internal: bool,
     shared: Arc<Shared>,
+    /// Of the log's directory.
+    syncer: Arc<Syncer>,
     /// The leader epoch readers are told; the epoch gate compares batches with it.
     leader_epoch: AtomicI32,
     /// Leader node id, −1 = none.
     leader: AtomicI32,
     min_in_sync: AtomicI32,
     state: Mutex<State>,
+    /// Held over a local append, from the look at the guard to the last byte.
+    appending: Mutex<()>,
     /// Taken while the high watermark is computed and set, so that it never moves backwards between two appends.
     advancing: Mutex<()>,
     watchers: WatchList,
@@ -74,7 +84,7 @@ struct State {
 impl Partition {
     pub(crate) fn new(
         (topic, topic_id, index): (Str, Uuid, i32),
-        log: Arc<PartitionLog>,
+        (log, syncer): (Arc<PartitionLog>, Arc<Syncer>),
         assignment: Assignment,
         membership: Option<Arc<Membership>>,
         min_in_sync: i32,
@@ -88,6 +98,7 @@ impl Partition {
             index,
             log,
             shared,
+            syncer,
             leader_epoch: AtomicI32::new(assignment.leader_epoch),
             leader: AtomicI32::new(assignment.leader),
             min_in_sync: AtomicI32::new(min_in_sync),
@@ -100,6 +111,7 @@ impl Partition {
                 removed: false,
                 deleted: false,
             }),
+            appending: Mutex::new(()),
             advancing: Mutex::new(()),
             watchers: WatchList::default(),
         });
@@ -253,7 +265,19 @@ impl Partition {
             guard,
         });
         state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
+        drop(state);
+        self.outwait_append();
         Ok(())
+    }
+
+    /// Returns once no append is under way that looked at an older guard. A disk that does not answer is not waited for: what is stuck there
+    /// holds the log's own lock, in front of everything a mirror does with the log.
+    fn outwait_append(&self) {
+        while self.log.dir_state().pace() == Pace::Quick {
+            if self.appending.try_lock_for(APPEND_LOOK).is_some() {
+                return;
+            }
+        }
     }
 
     /// Takes over what the image says. Wakes waiters when the epoch or the leader changed; opens the epoch gate.
@@ -270,6 +294,7 @@ impl Partition {
             state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
             changed
         };
+        self.outwait_append();
         if changed {
             self.advance_high_watermark();
             self.watchers.signal();
@@ -307,35 +332,53 @@ impl Partition {
             AppendSource::MirrorStop => AppendOrigin::Internal,
             AppendSource::MirrorFetch => return Err(self.not_mirroring()),
         };
-        let appended = {
-            let state = self.state.lock();
-            if state.removed || state.assignment.leader != self.shared.node_id {
-                return Err(self.not_leader(&state));
-            }
-            guard::admits(&state.guard, source).map_err(|refusal| self.read_only(refusal))?;
-            if source == AppendSource::MirrorStop && !only_control_batches(batches) {
-                return Err(ReplicaError::NotAMarker {
-                    topic: self.topic.clone(),
-                    partition: self.index,
-                });
-            }
-            let current = state.assignment.leader_epoch;
-            if let Some(latest) = self.log.latest_epoch().filter(|&latest| latest > current) {
-                return Err(ReplicaError::EpochBehindLog {
-                    topic: self.topic.clone(),
-                    partition: self.index,
-                    latest,
-                    current,
-                });
-            }
-            self.log.append_as_leader(batches, current, origin, now_ms)
-        };
-        let info = appended.map_err(|error| self.failed(error))?;
+        let info = disk::run_again(&self.log, || {
+            self.append_admitted(batches, source, origin, now_ms)
+        })?;
         if !info.duplicate {
             self.shared.note_bytes(info.bytes);
             self.appended();
         }
         Ok(info)
+    }
+
+    fn append_admitted(
+        &self,
+        batches: &mut [u8],
+        source: AppendSource,
+        origin: AppendOrigin,
+        now_ms: i64,
+    ) -> Result<AppendInfo, ReplicaError> {
+        let _append = self.log.wait_for(&self.appending);
+        let epoch = self.admit(batches, source)?;
+        self.log
+            .append_as_leader(batches, epoch, origin, now_ms)
+            .map_err(|error| self.failed(error))
+    }
+
+    /// Whether `source` may append now, and under which leader epoch.
+    fn admit(&self, batches: &[u8], source: AppendSource) -> Result<i32, ReplicaError> {
+        let state = self.state.lock();
+        if state.removed || state.assignment.leader != self.shared.node_id {
+            return Err(self.not_leader(&state));
+        }
+        guard::admits(&state.guard, source).map_err(|refusal| self.read_only(refusal))?;
+        if source == AppendSource::MirrorStop && !only_control_batches(batches) {
+            return Err(ReplicaError::NotAMarker {
+                topic: self.topic.clone(),
+                partition: self.index,
+            });
+        }
+        let current = state.assignment.leader_epoch;
+        match self.log.latest_epoch().filter(|&latest| latest > current) {
+            Some(latest) => Err(ReplicaError::EpochBehindLog {
+                topic: self.topic.clone(),
+                partition: self.index,
+                latest,
+                current,
+            }),
+            None => Ok(current),
+        }
     }
 
     /// Whether an acks=all append may be accepted at all: enough replicas in sync.
@@ -374,18 +417,18 @@ impl Partition {
         if !must_sync || self.log.recovery_point() >= offset {
             return None;
         }
-        let synced = self.shared.sync_upto(&self.log, offset);
+        let synced = self.shared.sync_upto(&self.syncer, &self.log, offset);
         let partition = self.clone();
         Some(async move { synced.await.map_err(|error| partition.failed(error)) })
     }
 
     /// What follows an append, local or mirrored: the high watermark moves, waiting fetches look again.
     pub(crate) fn appended(&self) {
-        self.shared.note_activity();
+        self.log.dir_state().note_activity();
         self.advance_high_watermark();
         self.watchers.signal();
         if !self.internal {
-            self.shared.note_append(&self.log);
+            self.shared.note_append(&self.syncer, &self.log);
         }
     }
 

@@ -1,7 +1,7 @@
-//! What all partitions of this broker have in common: identity, durability, the syncer, and the news about broken directories.
+//! What all partitions of this broker have in common: identity, durability, and the news about broken directories.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarn_log::{LogError, PartitionLog, Syncer};
 use tokio::sync::{Notify, oneshot};
@@ -16,9 +16,6 @@ const CHECKPOINT_BYTES: u64 = 512 << 20;
 pub(crate) struct Shared {
     pub(crate) node_id: i32,
     pub(crate) durability: Durability,
-    pub(crate) syncer: Arc<Syncer>,
-    /// Something was written since the last checkpoint.
-    active: AtomicBool,
     /// Bytes appended since a checkpoint was asked for by their number.
     uncheckpointed_bytes: AtomicU64,
     /// So much was appended that the checkpoint should not wait for its time.
@@ -30,12 +27,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(node_id: i32, durability: Durability, syncer: Arc<Syncer>) -> Arc<Self> {
+    pub(crate) fn new(node_id: i32, durability: Durability) -> Arc<Self> {
         Arc::new(Shared {
             node_id,
             durability,
-            syncer,
-            active: AtomicBool::new(false),
             uncheckpointed_bytes: AtomicU64::new(0),
             checkpoint: Notify::new(),
             offline: Notify::new(),
@@ -46,11 +41,12 @@ impl Shared {
     /// Asks for the sync at once; the future only waits for it.
     pub(crate) fn sync_upto(
         &self,
+        syncer: &Syncer,
         log: &Arc<PartitionLog>,
         offset: i64,
     ) -> impl Future<Output = Result<(), LogError>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
-        self.syncer.sync_upto(
+        syncer.sync_upto(
             log,
             offset,
             Box::new(move |outcome| {
@@ -70,9 +66,9 @@ impl Shared {
     }
 
     /// The bytes are synced by the syncer's own policy.
-    pub(crate) fn note_append(&self, log: &Arc<PartitionLog>) {
+    pub(crate) fn note_append(&self, syncer: &Syncer, log: &Arc<PartitionLog>) {
         if self.durability == Durability::Disk {
-            self.syncer.note_append(log);
+            syncer.note_append(log);
         }
     }
 
@@ -87,20 +83,10 @@ impl Shared {
         }
     }
 
-    pub(crate) fn note_activity(&self) {
-        if !self.active.load(Ordering::Relaxed) {
-            self.active.store(true, Ordering::Release);
-        }
-    }
-
     /// A log start moved by order: unlike what retention does by itself, nobody moves it again after a crash.
-    pub(crate) fn note_log_start(&self) {
-        self.note_activity();
+    pub(crate) fn note_log_start(&self, log: &PartitionLog) {
+        log.dir_state().note_activity();
         self.log_start.notify_one();
-    }
-
-    pub(crate) fn take_activity(&self) -> bool {
-        self.active.swap(false, Ordering::AcqRel)
     }
 
     /// A log found its directory offline; the manager finds out which and says so once.

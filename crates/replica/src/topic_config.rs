@@ -45,6 +45,10 @@ impl TopicConfig {
                 segment_bytes: lookup.number("segment.bytes", i64::from(defaults.segment_bytes))
                     as u32,
                 segment_ms: lookup.number("segment.ms", defaults.segment_ms),
+                roll_interval_ms: lookup
+                    .broker_value("log.roll.min.interval.ms")
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(defaults.roll_interval_ms),
                 segment_index_bytes: lookup.number(
                     "segment.index.bytes",
                     i64::from(defaults.segment_index_bytes),

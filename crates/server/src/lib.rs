@@ -20,3 +20,4 @@ pub mod storage;
 pub use config::{Config, ConfigError, ConfigWarning};
 pub use error::StartError;
 pub use server::{BoundListener, Server, ShutdownReport};
+pub use tarn_replica::SpareWorkers;

@@ -14,7 +14,9 @@ use crate::config::{LogConfig, TimestampType};
 use crate::error::LogError;
 use crate::names;
 use crate::producers::Check;
+use crate::roll;
 use crate::segment::{SEGMENT_BYTES_MAX, Segment};
+use crate::stall;
 use crate::types::{AppendInfo, AppendOrigin};
 
 /// One checked batch of an append, not written yet or just written.
@@ -37,7 +39,7 @@ impl PartitionLog {
     ) -> Result<AppendInfo, LogError> {
         let config = self.config();
         let mut incoming = check_batches(bytes, &config, origin, now_ms)?;
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         self.check_writable(&w)?;
         self.supersede_mirror(&mut w)?;
         if let Some(answer) = self.check_producers(&incoming, origin)? {
@@ -153,11 +155,18 @@ impl PartitionLog {
             Some(a) => a,
             None => self.make_first_segment(w, self.log_end_offset(), now_ms)?,
         };
-        if self.fits(&active, active.size(), span, now_ms)? {
-            Ok(active)
-        } else {
-            let base = self.base_for(span)?;
-            self.roll(w, base, now_ms)
+        match self.fits(w, &active, active.size(), span, now_ms)? {
+            Fit::Here => Ok(active),
+            Fit::Full => {
+                let base = self.base_for(span)?;
+                self.roll(w, base, now_ms)
+            }
+            Fit::Early => {
+                let base = self.base_for(span)?;
+                let segment = self.roll(w, base, now_ms)?;
+                w.rolls.take();
+                Ok(segment)
+            }
         }
     }
     /// Base offset of a new segment for `span`: the log end, so that segments follow each other without a gap, unless the gap in front of
@@ -170,22 +179,41 @@ impl PartitionLog {
         self.allow_gaps()?;
         Ok(span.first_offset)
     }
-    /// Whether the active segment takes `span` behind `occupied` bytes.
+    /// Whether the active segment takes `span` behind `occupied` bytes, or why a new one is needed. Error: it is needed
+    /// although it would not be full, and there were too many of those lately.
     pub(crate) fn fits(
         &self,
+        w: &mut Writer,
         active: &Segment,
         occupied: u64,
         span: Span,
         now_ms: i64,
-    ) -> Result<bool, LogError> {
+    ) -> Result<Fit, LogError> {
         let config = self.config.load();
         let after = occupied + span.bytes;
-        let full = occupied > 0
-            && (after > u64::from(config.segment_bytes)
-                || after > SEGMENT_BYTES_MAX
-                || active.index_is_full(config.segment_index_bytes)
+        if occupied > 0 && (after > u64::from(config.segment_bytes) || after > SEGMENT_BYTES_MAX) {
+            return Ok(Fit::Full);
+        }
+        let interval_ms = config.roll_interval_ms;
+        if !active.can_hold(span.last_offset) {
+            if w.rolls.may_roll(now_ms, interval_ms) {
+                return Ok(Fit::Early);
+            }
+            return Err(LogError::RollsTooFast {
+                offset: span.first_offset,
+                burst: roll::BURST,
+                wait_ms: w.rolls.wait_ms(now_ms, interval_ms),
+            });
+        }
+        let due = occupied > 0
+            && (active.index_is_full(config.segment_index_bytes)
                 || active.age_at_append_ms(span.max_timestamp, now_ms)? > config.segment_ms);
-        Ok(!full && active.can_hold(span.last_offset))
+        // When it is not time yet, the segment simply goes on.
+        Ok(if due && w.rolls.may_roll(now_ms, interval_ms) {
+            Fit::Early
+        } else {
+            Fit::Here
+        })
     }
     pub(crate) fn active_segment(&self) -> Option<Arc<Segment>> {
         self.active()
@@ -203,6 +231,7 @@ impl PartitionLog {
         if made {
             self.state.begin_log(&self.topic, self.partition)?;
         }
+        let _busy = stall::enter(&self.state);
         fs::create_dir_all(&self.dir)
             .map_err(|e| self.state.write_failed("create", &self.dir, &e))?;
         self.write_first_metadata()?;
@@ -317,6 +346,17 @@ impl PartitionLog {
         self.make_first_segment(w, base_offset, now_ms)?;
         Ok(true)
     }
+}
+
+/// Where an append goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// To the active segment.
+    Here,
+    /// To a new one: the active one has no room.
+    Full,
+    /// To a new one, although the active one has room.
+    Early,
 }
 
 /// What a write needs to know of the batches to find its segment.

@@ -100,11 +100,19 @@ impl PartitionLog {
             // Nothing is left to be durable; whoever waits is let go.
             return Ok(self.log_end_offset());
         };
+        if let Err(e) = self.sync_all(&flushing) {
+            // After a shortage the next flush begins where this one began.
+            self.keep_dirty(&flushing);
+            return Err(e);
+        }
+        Ok(self.end_flush(&flushing))
+    }
+    fn sync_all(&self, flushing: &Flushing) -> Result<(), LogError> {
         let active = self.active();
         for s in &flushing.dirty {
             let sealed = !active.as_ref().is_some_and(|a| Arc::ptr_eq(a, s));
             if let Err(e) = s.sync(sealed) {
-                self.flush_failed(&flushing, &e, s)?;
+                self.unless_removed(e, s)?;
             }
         }
         if flushing.new_dir {
@@ -117,17 +125,14 @@ impl PartitionLog {
         if let Some(parent) = self.dir.parent().filter(|_| flushing.new_dir) {
             self.state.sync_dir(parent)?;
         }
-        if flushing.epochs
-            && let Err(e) = self.write_epochs(true)
-        {
-            self.keep_dirty(&flushing);
-            return Err(e);
+        if flushing.epochs {
+            self.write_epochs(true)?;
         }
-        Ok(self.end_flush(&flushing))
+        Ok(())
     }
     /// Takes over what is unsynced; `None` when the log is deleted.
     fn begin_flush(&self) -> Result<Option<Flushing>, LogError> {
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         self.state.check_online()?;
         if w.deleted {
             return Ok(None);
@@ -156,28 +161,22 @@ impl PartitionLog {
     }
     /// Everything taken over is on disk: moves the recovery point, and gives it.
     fn end_flush(&self, flushing: &Flushing) -> i64 {
-        let w = self.writer.lock();
+        let w = self.lock_writer();
         if w.truncations == flushing.truncations {
             self.recovery_point
                 .fetch_max(flushing.end, Ordering::AcqRel);
         }
         self.recovery_point()
     }
-    /// A segment that retention removed meanwhile needs no sync; anything else stays unsynced and is told.
-    fn flush_failed(
-        &self,
-        flushing: &Flushing,
-        e: &LogError,
-        s: &Arc<Segment>,
-    ) -> Result<(), LogError> {
+    /// A segment that retention removed meanwhile needs no sync; any other error is told.
+    fn unless_removed(&self, e: LogError, s: &Arc<Segment>) -> Result<(), LogError> {
         if self.segments.load().iter().any(|x| Arc::ptr_eq(x, s)) {
-            self.keep_dirty(flushing);
-            return Err(e.clone());
+            return Err(e);
         }
         Ok(())
     }
     fn keep_dirty(&self, flushing: &Flushing) {
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         flushing.dirty.iter().for_each(|d| w.mark_dirty(d));
         w.epochs_unsynced |= flushing.epochs;
         w.new_dir |= flushing.new_dir;

@@ -19,7 +19,7 @@ impl PartitionLog {
     /// [`Self::truncate_fully_and_start_at`]. Epochs, producers and transactions are rolled back too.
     pub fn truncate_to(&self, offset: i64) -> Result<i64, LogError> {
         let offset = offset.max(0);
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         self.check_writable(&w)?;
         self.supersede_mirror(&mut w)?;
         if offset >= self.log_end_offset() {
@@ -47,6 +47,7 @@ impl PartitionLog {
             self.restart_at(&mut w, start, 0)?;
             return Ok(start);
         }
+        let _open = segment.open_all()?;
         self.forget_synced_above(&mut w, end)?;
         w.new_files = true;
         self.set_segments(segments[..=at].to_vec());
@@ -76,7 +77,7 @@ impl PartitionLog {
 
     /// Drops everything; log start = log end = high watermark = `offset`.
     pub fn truncate_fully_and_start_at(&self, offset: i64) -> Result<(), LogError> {
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         self.check_writable(&w)?;
         self.supersede_mirror(&mut w)?;
         self.restart_at(&mut w, offset.max(0), 0)
@@ -129,7 +130,7 @@ impl PartitionLog {
     /// whole segments below. Gives the resulting log start offset. A lower value changes nothing.
     pub fn advance_log_start(&self, offset: i64) -> Result<i64, LogError> {
         let gone = {
-            let mut w = self.writer.lock();
+            let mut w = self.lock_writer();
             self.check_writable(&w)?;
             let target = offset.min(self.high_watermark());
             if target <= self.log_start_offset() {
@@ -182,7 +183,7 @@ impl PartitionLog {
     ) -> Result<RetentionOutcome, LogError> {
         let mut outcome = RetentionOutcome::default();
         let gone = {
-            let mut w = self.writer.lock();
+            let mut w = self.lock_writer();
             self.check_writable(&w)?;
             let mut count = self.expired_segments(rule, now_ms, &mut outcome)?;
             let total = self.segment_count();
@@ -268,7 +269,7 @@ impl PartitionLog {
     /// Flushes, writes the producer snapshot and closes; later writes answer `Closed`.
     pub fn close_clean(&self) -> Result<(), LogError> {
         {
-            let mut w = self.writer.lock();
+            let mut w = self.lock_writer();
             if w.closed {
                 return Ok(());
             }
@@ -293,7 +294,7 @@ impl PartitionLog {
 
     /// Closes without writing anything more (the directory is offline, or goes away).
     pub(crate) fn close_dirty(&self) {
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         w.closed = true;
         w.mirror_token = 0;
         self.metadata.lock().gone = true;

@@ -20,10 +20,12 @@ use super::salvage;
 use super::{LogEnd, NO_EPOCH, PartitionLog, Writer};
 use crate::checkpoint;
 use crate::config::{LogConfig, OpenOptions};
+use crate::descriptors::is_shortage;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::names;
 use crate::producers::Producers;
+use crate::roll::RollBudget;
 use crate::scan::{Found, Scanner, Stop};
 use crate::segment::Segment;
 
@@ -94,6 +96,7 @@ impl PartitionLog {
                 new_files: false,
                 epochs_unsynced: false,
                 snapshots: BTreeSet::new(),
+                rolls: RollBudget::default(),
             }),
             flushing: Mutex::new(()),
             epochs_file: Mutex::new(()),
@@ -110,7 +113,7 @@ impl PartitionLog {
         if listing.bases.is_empty() {
             return self.refuse_empty(options);
         }
-        let mut w = self.writer.lock();
+        let mut w = self.lock_writer();
         w.snapshots = listing.snapshots;
         let interval = u64::from(self.config.load().index_interval_bytes);
         let (mut segments, mut distrusted) = (Vec::new(), Vec::new());
@@ -123,7 +126,7 @@ impl PartitionLog {
             segments.push(segment);
         }
         self.set_segments(segments.clone());
-        let known_epochs = self.load_epochs();
+        let known_epochs = self.load_epochs()?;
         let epochs_from = self.epochs.read().entries().first().map(|e| e.start_offset);
         let clean = match options.clean_shutdown {
             true => self.open_clean(&mut w, &segments, &distrusted, options.recovery_point)?,
@@ -373,13 +376,14 @@ impl PartitionLog {
     }
 
     /// Reads the epoch checkpoint; false when it is not there or not whole.
-    fn load_epochs(&self) -> bool {
+    fn load_epochs(&self) -> Result<bool, LogError> {
         let path = self.dir.join(checkpoint::LEADER_EPOCHS);
         let parsed = match fs::read_to_string(&path) {
             Ok(text) => checkpoint::parse_epochs(&text),
+            Err(e) if is_shortage(&e) => return Err(LogError::shortage("read", &path, &e)),
             Err(e) => Err(e.to_string()),
         };
-        match parsed {
+        Ok(match parsed {
             Ok(entries) => {
                 *self.epochs.write() = EpochCache::new(entries);
                 true
@@ -388,7 +392,7 @@ impl PartitionLog {
                 tracing::warn!(path = %path.display(), reason, "epoch checkpoint is unusable, epochs are read from the batches");
                 false
             }
-        }
+        })
     }
     fn rebuild_epochs(&self, w: &mut Writer) -> Result<(), LogError> {
         let mut cache = EpochCache::default();
@@ -431,7 +435,14 @@ impl PartitionLog {
         let mut from = segments.first().map_or(0, |s| s.base_offset);
         while let Some(offset) = w.snapshots.range(from..=upto).next_back().copied() {
             let path = names::segment_file(&self.dir, offset, names::SNAPSHOT);
-            let read = fs::read(&path).map_err(|e| e.to_string());
+            let read = fs::read(&path);
+            if let Err(e) = &read
+                && is_shortage(e)
+            {
+                // It says nothing about the snapshot, which must not go for it.
+                return Err(LogError::shortage("read", &path, e));
+            }
+            let read = read.map_err(|e| e.to_string());
             match read.and_then(|b| Producers::from_snapshot(&b).map_err(str::to_owned)) {
                 Ok(p) => {
                     producers = p;
@@ -505,11 +516,7 @@ pub(crate) fn control_or_unknown(batch: &[u8]) -> ControlRecord {
 
 /// Lists a partition directory and clears what an interrupted run left: temp files, `.deleted`.
 fn list(dir: &Path) -> Result<Listing, LogError> {
-    let failed = |e: io::Error| LogError::Io {
-        context: "cannot list",
-        path: dir.to_path_buf(),
-        source: Arc::new(e),
-    };
+    let failed = |e: io::Error| LogError::reading("cannot list", dir, e);
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
         other => other.map_err(failed)?,

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::PartitionLog;
 use crate::checkpoint;
 use crate::config::OpenOptions;
+use crate::descriptors::is_shortage;
 use crate::error::LogError;
 use crate::names;
 use crate::partition_metadata::{self, PartitionMetadata};
@@ -53,7 +54,7 @@ impl PartitionLog {
         if metadata.content.log_start.take().is_some() {
             match self.write_metadata(&metadata.content, true) {
                 // Without the file the topic id is missing, which is harmless; it comes back with the first segment.
-                Err(LogError::NoSpace { .. }) => {
+                Err(e) if e.is_shortage() => {
                     let path = self.dir.join(partition_metadata::FILE);
                     std::fs::remove_file(&path)
                         .map_err(|e| self.state.fatal("remove", &path, &e))?;
@@ -97,6 +98,7 @@ impl PartitionLog {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 (String::new(), self.dir.is_dir())
             }
+            Err(e) if is_shortage(&e) => return Err(LogError::shortage("read", &path, &e)),
             Err(e) => (e.to_string(), true),
         };
         // What a power cut leaves: missing or blank. One that says something else is left as it is.
@@ -114,7 +116,7 @@ impl PartitionLog {
             return Ok(());
         }
         match self.write_metadata(&metadata.content, true) {
-            Err(LogError::NoSpace { .. }) => Ok(()),
+            Err(e) if e.is_shortage() => Ok(()),
             done => done,
         }
     }

@@ -2,6 +2,7 @@
 //! again what ended. Every pass looks at everything, so a missed event costs one pass and never a partition.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -282,10 +283,13 @@ impl Conductor {
     fn place(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
         let round_trip = self.source.cluster().ok().and_then(|c| c.round_trip_min());
         let fetchers = fetchers(self.mirror.settings().fetch.fetchers, round_trip);
+        let dirs = Directories::of(slots);
         let mut groups: BTreeMap<SessionKey, Vec<Arc<Slot>>> = BTreeMap::new();
         for slot in slots {
             if let Some(leader) = slot.with(|s| s.leader) {
                 let index = fetcher_index(&slot.name().topic, slot.name().partition, fetchers);
+                // Each directory has sessions of its own: one whose disk does not answer holds up no other.
+                let index = index + fetchers * dirs.ordinal(slot);
                 groups
                     .entry((leader.node, index))
                     .or_default()
@@ -356,6 +360,29 @@ impl Conductor {
             );
         }
         false
+    }
+}
+
+/// The log directories of some partitions, in a fixed order.
+struct Directories(Vec<PathBuf>);
+
+impl Directories {
+    fn of(slots: &[Arc<Slot>]) -> Directories {
+        let mut dirs: Vec<PathBuf> = Vec::new();
+        for slot in slots {
+            let dir = slot.local.log().dir_state().path();
+            if dirs.last().is_none_or(|last| last != dir) && !dirs.iter().any(|d| d == dir) {
+                dirs.push(dir.to_path_buf());
+            }
+        }
+        dirs.sort();
+        Directories(dirs)
+    }
+
+    fn ordinal(&self, slot: &Slot) -> i32 {
+        let dir = slot.local.log().dir_state().path();
+        let at = self.0.iter().position(|d| d == dir);
+        at.and_then(|at| i32::try_from(at).ok()).unwrap_or(0)
     }
 }
 

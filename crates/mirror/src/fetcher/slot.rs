@@ -168,46 +168,46 @@ impl Slot {
 
     /// Looks at or changes the state. Short: no I/O inside.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut SlotState) -> T) -> T {
-        look(&mut self.state.lock())
+        look(&mut self.local.log().wait_for(&self.state))
     }
 
     /// Ends the assignment: an append under way is dropped (whole batches stay) before this returns.
     pub(super) fn close(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.local.log().wait_for(&self.state);
         state.closed = true;
         state.append = None;
     }
 
     /// Whether a fetch may ask for the partition now.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
-        let state = self.state.lock();
+        let state = self.local.log().wait_for(&self.state);
         !state.closed && !state.parked && state.blocked_until.is_none_or(|until| until <= now)
     }
 
     /// Whether anything will ever be asked again without the control plane.
     pub(super) fn is_live(&self) -> bool {
-        let state = self.state.lock();
+        let state = self.local.log().wait_for(&self.state);
         !state.closed && !state.parked
     }
 
     /// Waits longer after each call until [`Slot::fine`]; shows the reason.
     pub(super) fn back_off(&self, text: &str, now_ms: i64) {
         self.tracked.lock().troubled(text, now_ms);
-        let mut state = self.state.lock();
+        let mut state = self.local.log().wait_for(&self.state);
         let wait = state.backoff.next_wait();
         state.blocked_until = Some(Instant::now() + wait);
     }
 
     /// Errors are over.
     pub(super) fn fine(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.local.log().wait_for(&self.state);
         state.backoff.reset();
         state.blocked_until = None;
     }
 
     /// Opens an append at `offset`; `Ok(false)` when the assignment is over.
     pub(super) fn open_append(&self, offset: i64, now_ms: i64) -> Result<bool, ReplicaError> {
-        let mut state = self.state.lock();
+        let mut state = self.local.log().wait_for(&self.state);
         if state.closed || state.parked {
             return Ok(false);
         }
@@ -219,7 +219,7 @@ impl Slot {
 
     /// Appends the next piece; `Ok(false)` when the assignment is over or no append is open.
     pub(super) fn push(&self, piece: &[u8]) -> Result<bool, ReplicaError> {
-        let mut state = self.state.lock();
+        let mut state = self.local.log().wait_for(&self.state);
         let Some(append) = &mut state.append else {
             return Ok(false);
         };
@@ -234,7 +234,7 @@ impl Slot {
 
     /// Takes the append out, to finish or to drop it.
     pub(super) fn take_append(&self) -> Option<PartitionMirrorAppend> {
-        self.state.lock().append.take()
+        self.local.log().wait_for(&self.state).append.take()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::OnceLock;
 
+use tarn_replica::SpareWorkers;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tracing::{debug, warn};
 
@@ -15,12 +16,15 @@ const NAME: &str = "mirror-fetch";
 pub(super) struct Threads {
     /// `None`: they could not be started.
     runtime: OnceLock<Option<Runtime>>,
+    /// Stand in for those whose disk does not answer.
+    spares: OnceLock<SpareWorkers>,
 }
 
 impl Threads {
     /// Where to run. Must be called within a runtime, which stands in when threads of its own cannot be had.
     pub(super) fn handle(&self) -> Handle {
-        let runtime = self.runtime.get_or_init(|| match start() {
+        let spares = self.spares.get_or_init(SpareWorkers::new);
+        let runtime = self.runtime.get_or_init(|| match start(spares) {
             Ok(runtime) => Some(runtime),
             Err(error) => {
                 warn!(%error, "mirrors fetch on the threads that serve clients: theirs could not be started");
@@ -35,21 +39,24 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        if let Some(spares) = self.spares.get() {
+            spares.close();
+        }
         if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }
     }
 }
 
-fn start() -> std::io::Result<Runtime> {
-    Builder::new_multi_thread()
-        .thread_name(NAME)
-        .enable_all()
-        .on_thread_start(|| {
-            // Without a process id the kernel takes the calling thread.
-            if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-                debug!(%error, "a mirror thread keeps its priority");
-            }
-        })
-        .build()
+fn start(spares: &SpareWorkers) -> std::io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    spares.prepare(&mut builder, || {
+        // Without a process id the kernel takes the calling thread.
+        if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+            debug!(%error, "a mirror thread keeps its priority");
+        }
+    });
+    let runtime = builder.thread_name(NAME).enable_all().build()?;
+    spares.start(runtime.handle());
+    Ok(runtime)
 }

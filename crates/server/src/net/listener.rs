@@ -10,31 +10,20 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// Descriptors kept back for segments, checkpoints and the sockets of the mirror.
-const DESCRIPTORS_KEPT_BACK: u64 = 512;
-/// Pause after an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for want of descriptors or memory; the client waits in the backlog.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// Shortages in a row that are told once.
+const SHORT_ACCEPTS_TOLD: u64 = 100;
 
 /// Caps on connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionCaps {
-    /// `max.connections`, lowered to what the descriptor limit allows.
+    /// `max.connections`, lowered to what the descriptor limit leaves besides the files of the logs.
     pub(crate) total: usize,
     /// `max.connections.per.ip`.
     pub(crate) per_ip: usize,
     /// `max.connections.per.ip.overrides`.
     pub(crate) overrides: HashMap<IpAddr, usize>,
-}
-
-impl ConnectionCaps {
-    /// The most connections the descriptor limit of this process leaves room for.
-    pub(crate) fn by_descriptors() -> usize {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
-            .current
-            .unwrap_or(u64::MAX);
-        usize::try_from(limit.saturating_sub(DESCRIPTORS_KEPT_BACK).max(limit / 2))
-            .unwrap_or(usize::MAX)
-    }
 }
 
 /// Counts open connections; shared by all listeners.
@@ -145,6 +134,7 @@ pub(crate) async fn accept_loop(
     stop: CancellationToken,
     serve: impl Fn(TcpStream, SocketAddr, ConnectionSlot),
 ) {
+    let mut short = 0_u64;
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -156,10 +146,15 @@ pub(crate) async fn accept_loop(
                 // Dropping the stream closes it: the client sees a refused connection and tries again later.
                 None => tracing::debug!(%peer, "connection refused: too many connections"),
             },
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
+            Err(error) if tarn_log::is_shortage(&error) => {
+                if short.is_multiple_of(SHORT_ACCEPTS_TOLD) {
+                    tracing::warn!(%error, "no connection can be accepted at the moment");
+                }
+                short += 1;
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
+            // Of one connection that is gone again: the next one is not to blame.
+            Err(error) => tracing::debug!(%error, "accept failed"),
         }
     }
 }

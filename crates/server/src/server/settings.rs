@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tarn_controller::{Endpoint, Rules, Settings};
 use tarn_group::GroupConfig;
+use tarn_log::DescriptorShares;
 use tarn_replica::{Durability, ReplicaConfig};
 use tarn_wire::{Str, Uuid};
 
@@ -73,6 +74,8 @@ pub(super) fn replicas(config: &Config) -> ReplicaConfig {
     replica.checkpoint_ms = config
         .number("log.flush.offset.checkpoint.interval.ms")
         .max(1000) as u64;
+    replica.stall_offline_after =
+        Duration::from_millis(config.number("log.dir.stall.timeout.ms").max(1) as u64);
     replica.broker_values = config
         .static_pairs()
         .map(|(k, v)| (Str::from(k), Str::from(v.trim())))
@@ -102,6 +105,11 @@ pub(super) fn groups(config: &Config) -> GroupConfig {
     }
 }
 
+/// Who gets how many of the descriptors of this process.
+pub(super) fn shares(config: &Config) -> DescriptorShares {
+    DescriptorShares::of_process(u64::try_from(config.number("log.open.files.max")).ok())
+}
+
 pub(super) fn caps(config: &Config) -> ConnectionCaps {
     let cap = |key: &str| usize::try_from(config.number(key)).unwrap_or(0);
     let overrides = config
@@ -112,7 +120,7 @@ pub(super) fn caps(config: &Config) -> ConnectionCaps {
         Some((host.parse().ok()?, number.trim().parse().ok()?))
     });
     ConnectionCaps {
-        total: cap("max.connections").min(ConnectionCaps::by_descriptors()),
+        total: cap("max.connections").min(shares(config).connections),
         per_ip: cap("max.connections.per.ip"),
         overrides: overrides.collect(),
     }

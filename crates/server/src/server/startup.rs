@@ -31,6 +31,10 @@ struct Socket {
 }
 
 pub(super) async fn start(config: Config) -> Result<Server, StartError> {
+    let limit = tarn_log::raise_descriptor_limit();
+    let shares = settings::shares(&config);
+    tarn_log::set_open_files_max(shares.log_files);
+    tracing::info!(limit, ?shares, "open files");
     let (bound, sockets) = bind_all(&config).await?;
     let identity = {
         let config = config.clone();

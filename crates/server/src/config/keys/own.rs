@@ -8,6 +8,9 @@ use tarn_metadata::config::Validator::{Any, AtLeast, Between, OneOf, Rule};
 #[rustfmt::skip]
 pub(super) const KEYS: &[BrokerKey] = &[
     read_only("log.ack.durability", String, Some("disk"), OneOf(&["disk", "page-cache"]), "When acks=all is answered: after the records are on disk, or once they are in the page cache as Kafka does."),
+    read_only("log.dir.stall.timeout.ms", Long, Some("30000"), AtLeast(1000), "A log directory whose file system has not come back from a call for this long is offline. Before that, what needs it is refused and everything else goes on."),
+    read_only("log.open.files.max", Int, Some("-1"), AtLeast(-1), "Most files of logs kept open; at the bound idle ones are synced and closed. -1: half of the limit of open files of the process, at most 65536. The rest is for connections."),
+    dynamic("log.roll.min.interval.ms", Long, Some("1000"), AtLeast(0), "How fast a partition may start segments before the last one is full (segment.ms, segment.index.bytes, offsets that do not fit), after ten at once. A roll that is only due waits for it; a batch that cannot wait is refused with an error that can be retried. 0 = no limit."),
     read_only("socket.frame.timeout.ms", Int, Some("60000"), AtLeast(1000), "A request that began to arrive must be complete after this time."),
     read_only("mirror.enable", Boolean, Some("true"), Any, "Whether this broker mirrors topics and announces the mirror APIs."),
     read_only("mirror.read.only.error.code", Int, Some("44"), Rule(read_only_code, "must be 44 or 134"), "Error code of writes to a mirror topic: 44 for stock clients, 134 as the prototype answers."),

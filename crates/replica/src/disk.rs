@@ -1,0 +1,105 @@
+//! Where work runs that writes to a log: on the calling thread, which is nearly always quicker than any hand-over, unless its disk is late or
+//! a file has to be synced first. Then the thread is taken out of its runtime for so long. Also the threads in reserve of a runtime, which
+//! stand in for those that were already inside a write when the disk stopped answering.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use tarn_log::{LogError, PartitionLog, WorkerGroup};
+use tokio::runtime::{Builder, Handle, RuntimeFlavor};
+
+use crate::error::ReplicaError;
+
+/// How often a thread that stands in looks whether it is still needed.
+const STAND_IN_LOOK: Duration = Duration::from_millis(100);
+
+/// Runs `work`, which reads or writes files of `log`. Refuses it when the disk has not answered for long.
+pub(crate) fn run<T>(
+    log: &PartitionLog,
+    work: impl FnOnce() -> Result<T, ReplicaError>,
+) -> Result<T, ReplicaError> {
+    if !log.may_wait() {
+        return work();
+    }
+    let _place = log.wait_place()?;
+    out_of_the_runtime(work)
+}
+
+/// As [`run`], for work that can be begun again: with too few descriptors it syncs and closes other files, and tries once more.
+pub(crate) fn run_again<T>(
+    log: &PartitionLog,
+    mut work: impl FnMut() -> Result<T, ReplicaError>,
+) -> Result<T, ReplicaError> {
+    match run(log, &mut work) {
+        Err(ReplicaError::Log(LogError::Shortage { .. })) => out_of_the_runtime(|| {
+            log.make_room();
+            work()
+        }),
+        done => done,
+    }
+}
+
+fn out_of_the_runtime<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
+            tokio::task::block_in_place(work)
+        }
+        _ => work(),
+    }
+}
+
+/// Worker threads of a runtime, as many as there are processors, and as many again in reserve.
+#[derive(Debug, Clone)]
+pub struct SpareWorkers {
+    group: Arc<WorkerGroup>,
+    cores: usize,
+}
+
+impl Default for SpareWorkers {
+    fn default() -> Self {
+        SpareWorkers::new()
+    }
+}
+
+impl SpareWorkers {
+    /// For one runtime.
+    pub fn new() -> SpareWorkers {
+        SpareWorkers {
+            group: WorkerGroup::new(),
+            cores: available_parallelism().map_or(1, NonZeroUsize::get),
+        }
+    }
+
+    /// Sets the number of worker threads; `at_start` runs on each thread of the runtime.
+    pub fn prepare(&self, builder: &mut Builder, at_start: impl Fn() + Send + Sync + 'static) {
+        let group = self.group.clone();
+        builder
+            .worker_threads(2 * self.cores)
+            .on_thread_start(move || {
+                group.enrol();
+                at_start();
+            });
+    }
+
+    /// Puts the reserve to sleep. Call it once the runtime is there; [`SpareWorkers::close`] must come before the runtime ends.
+    pub fn start(&self, runtime: &Handle) {
+        for _ in 0..self.cores {
+            let group = self.group.clone();
+            runtime.spawn(async move {
+                // Blocks the thread on purpose: that is what keeps it in reserve.
+                while group.stand_by() {
+                    while group.is_needed() {
+                        tokio::time::sleep(STAND_IN_LOOK).await;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Lets the threads in reserve go.
+    pub fn close(&self) {
+        self.group.close();
+    }
+}
