@@ -14,6 +14,7 @@ pub mod process;
 pub mod proxy;
 pub mod raw;
 pub mod records;
+pub mod schema;
 pub mod segments;
 pub mod tarn;
 pub mod tools;

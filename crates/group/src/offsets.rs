@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tarn_wire::Str;
+use tarn_wire::{Str, Uuid};
 
 /// One committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) struct CommittedOffset {
     pub(crate) commit_ms: i64,
     /// Set by clients up to OffsetCommit v4 only.
     pub(crate) expire_ms: Option<i64>,
+    /// Id of the topic it was committed for; zero in records of older brokers.
+    pub(crate) topic_id: Uuid,
 }
 
 /// The offsets of a group.
@@ -91,6 +93,7 @@ mod tests {
             metadata: Str::EMPTY,
             commit_ms,
             expire_ms,
+            topic_id: Uuid::ZERO,
         }
     }
 

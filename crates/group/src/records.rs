@@ -14,7 +14,7 @@ use crate::classic::{Persisted, PersistedMember};
 use crate::offsets::CommittedOffset;
 
 /// Versions that are written; those a Kafka 4.3 writes.
-const OFFSET_VALUE_VERSION: i16 = 3;
+const OFFSET_VALUE_VERSION: i16 = 4;
 /// Written when the client asked for an expiry of its own.
 const OFFSET_VALUE_VERSION_EXPIRING: i16 = 1;
 const GROUP_VALUE_VERSION: i16 = 3;
@@ -72,6 +72,7 @@ fn parse_offset(value: &Bytes) -> Result<CommittedOffset, ReplayError> {
         metadata: value.metadata.detach(),
         commit_ms: value.commit_timestamp,
         expire_ms: (value.expire_timestamp >= 0).then_some(value.expire_timestamp),
+        topic_id: value.topic_id,
     })
 }
 
@@ -146,6 +147,7 @@ pub(crate) fn offset(
             metadata: offset.metadata.clone(),
             commit_timestamp: offset.commit_ms,
             expire_timestamp: offset.expire_ms.unwrap_or(-1),
+            topic_id: offset.topic_id,
             ..Default::default()
         };
         join(version, &value, version)
@@ -217,10 +219,12 @@ mod tests {
             metadata: Str::from("xyz"),
             commit_ms: 99,
             expire_ms: None,
+            topic_id: tarn_wire::Uuid([7; 16]),
         };
         let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed));
         assert_eq!(&record.key[..2], [0, 1]);
-        assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 3]);
+        // C15: version 4 carries the topic id, as Kafka 4.3 writes it.
+        assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 4]);
         match parse(&record.key, record.value.as_ref()) {
             Ok(GroupRecord::Offset {
                 group,
@@ -245,6 +249,7 @@ mod tests {
             metadata: Str::EMPTY,
             commit_ms: 99,
             expire_ms: Some(1000),
+            topic_id: tarn_wire::Uuid([7; 16]),
         };
         let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed));
         assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 1]);

@@ -351,11 +351,9 @@ impl Shard for GroupShard {
                         .set(topic, partition, value);
                 }
                 None => {
+                    // A group that lost its last offset stays until the next clean-up, so that DeleteGroups finds it.
                     if let Some(group) = self.groups.get_mut(&id) {
                         group.offsets.remove(&topic, partition);
-                    }
-                    if !self.loading {
-                        self.settle(&id);
                     }
                 }
             },

@@ -74,7 +74,7 @@ impl Partition {
             }
             EARLIEST_TIMESTAMP | EARLIEST_LOCAL_TIMESTAMP => {
                 let offset = log.log_start_offset();
-                let leader_epoch = log.epoch_for_offset(offset).unwrap_or(-1);
+                let leader_epoch = self.epoch_at_start(offset);
                 return Ok(ListedOffset {
                     timestamp: -1,
                     offset,
@@ -95,6 +95,19 @@ impl Partition {
                 offset: found.offset,
                 leader_epoch: found.leader_epoch,
             }))
+    }
+
+    /// The epoch to hand out with the log start. An empty log begins with the present leadership, as Kafka says from the moment a leader
+    /// is chosen; not so on a mirror, whose records come with epochs of their own.
+    fn epoch_at_start(&self, offset: i64) -> i32 {
+        let log = self.log();
+        log.epoch_for_offset(offset).unwrap_or_else(|| {
+            let begins_here = offset == log.log_end_offset();
+            match self.guard() {
+                MirrorGuard::Writable if begins_here => self.leader_epoch(),
+                _ => -1,
+            }
+        })
     }
 
     /// The epoch to hand out with the log end. On a mirror it is the last batch's, not the (higher) local one: a consumer that takes it

@@ -179,8 +179,10 @@ async fn every_version_of_find_coordinator_answers_for_every_key_type() {
     let mut client = Client::connect(node.server.address()).await;
     for version in 0..=6 {
         for (key_type, keys) in [(0, 0), (0, 1), (1, 0), (1, 2), (2, 1), (9, 0)] {
-            let mut request = FindCoordinatorRequest::default();
-            request.key_type = if version >= 1 { key_type } else { 0 };
+            let mut request = FindCoordinatorRequest {
+                key_type: if version >= 1 { key_type } else { 0 },
+                ..Default::default()
+            };
             if version < 4 {
                 request.key = Str::from("k");
             } else {

@@ -162,12 +162,13 @@ impl GroupCoordinator {
                 Some(_) if metadata.len() > self.config.offset_metadata_bytes_max => {
                     Err(ErrorCode::OFFSET_METADATA_TOO_LARGE)
                 }
-                Some(_) => Ok(CommittedOffset {
+                Some(found) => Ok(CommittedOffset {
                     offset: partition.committed_offset,
                     leader_epoch: partition.committed_leader_epoch,
                     metadata,
                     commit_ms: 0,
                     expire_ms: None,
+                    topic_id: found.id,
                 }),
             };
             let name = found.map_or_else(|| topic.name.detach(), |found| found.name.clone());

@@ -74,6 +74,9 @@ pub(crate) static ROUTES: &[Route] = &[
         OffsetForLeaderEpochRequest,
         h::offset_for_leader_epoch::handle
     ),
+    route!(DescribeAclsRequest, h::absent::describe_acls),
+    route!(CreateAclsRequest, h::absent::create_acls),
+    route!(DeleteAclsRequest, h::absent::delete_acls),
     route!(DescribeConfigsRequest, h::describe_configs::handle),
     route!(AlterConfigsRequest, h::admin::alter_configs),
     route!(DescribeLogDirsRequest, h::describe_log_dirs::handle),
@@ -84,12 +87,29 @@ pub(crate) static ROUTES: &[Route] = &[
         IncrementalAlterConfigsRequest,
         h::admin::incremental_alter_configs
     ),
+    route!(
+        ListPartitionReassignmentsRequest,
+        h::absent::list_partition_reassignments
+    ),
     route!(OffsetDeleteRequest, h::groups::offset_delete),
+    route!(
+        DescribeClientQuotasRequest,
+        h::absent::describe_client_quotas
+    ),
+    route!(
+        DescribeUserScramCredentialsRequest,
+        h::absent::describe_user_scram_credentials
+    ),
     route!(DescribeQuorumRequest, h::admin::describe_quorum),
     route!(UpdateFeaturesRequest, h::admin::update_features),
     route!(DescribeClusterRequest, h::describe_cluster::handle),
     route!(DescribeProducersRequest, h::describe_producers::handle),
     route!(UnregisterBrokerRequest, h::admin::unregister_broker),
+    route!(ListTransactionsRequest, h::absent::list_transactions),
+    route!(
+        ConsumerGroupHeartbeatRequest,
+        h::absent::consumer_group_heartbeat
+    ),
     route!(ListConfigResourcesRequest, h::list_config_resources::handle),
     route!(
         DescribeTopicPartitionsRequest,

@@ -24,6 +24,9 @@ pub(crate) const fn cluster(asked: bool) -> i32 {
     }
 }
 
+/// Of a group.
+pub(crate) const GROUP: i32 = bits(&[3, 6, 8, 10, 11]);
+
 /// Of a topic.
 pub(crate) const fn topic(asked: bool) -> i32 {
     if asked {

@@ -92,7 +92,7 @@ fn describe(
             is_internal: tarn_replica::is_internal_topic(&name),
             name: Some(name),
             topic_id: Uuid::ZERO,
-            topic_authorized_operations: authorized::topic(false),
+            topic_authorized_operations: authorized::topic(true),
             ..DescribeTopicPartitionsResponseTopic::default()
         };
         return (missing, None);

@@ -13,6 +13,7 @@ use tarn_wire::messages::{
 };
 use tarn_wire::{ErrorCode, Str};
 
+use super::authorized;
 use crate::dispatch::Call;
 use crate::node::Node;
 
@@ -35,8 +36,9 @@ pub(crate) async fn find_coordinator(
         .find_coordinator(request, call.version, resolve)
         .await;
     if of_transaction {
-        // "Not available" would be tried again for ever; there is no transaction coordinator to wait for.
-        let fatal = ErrorCode::UNSUPPORTED_VERSION.0;
+        // "Not available" would be tried again for ever, and any other code by librdkafka and franz-go until their own time-outs: this is
+        // the one that every client takes for final. The text says why.
+        let fatal = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED.0;
         if call.version < SEVERAL_KEYS_FROM {
             response.error_code = fatal;
         }
@@ -95,7 +97,14 @@ pub(crate) async fn describe_groups(
     call: &Call,
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    node.groups.describe_groups(request, call.version).await
+    let asked = request.include_authorized_operations;
+    let mut response = node.groups.describe_groups(request, call.version).await;
+    for group in &mut response.groups {
+        if asked && group.error_code == ErrorCode::NONE.0 {
+            group.authorized_operations = authorized::GROUP;
+        }
+    }
+    response
 }
 
 /// ListGroups (16).

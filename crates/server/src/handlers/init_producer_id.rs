@@ -37,8 +37,8 @@ pub(crate) async fn handle(
     };
     match &request.transactional_id {
         Some(id) if id.is_empty() => return refused(ErrorCode::INVALID_REQUEST),
-        // A code that no client retries: there is no transaction coordinator to wait for.
-        Some(_) => return refused(ErrorCode::UNSUPPORTED_VERSION),
+        // The code that every client takes for final: there is no transaction coordinator to wait for.
+        Some(_) => return refused(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         None => {}
     }
     match next_id(node).await {
