@@ -111,6 +111,8 @@ impl Store for ReplicaStore {
         let bytes = slice.read().map_err(log_error)?;
         for batch in batches(&bytes) {
             let batch = batch.map_err(log_error)?;
+            // What it holds cannot be told, so it cannot be skipped: the keys it sets would keep older values.
+            batch.check_crc().map_err(log_error)?;
             chunk.next_offset = batch.header.next_offset();
             if batch.header.is_control() {
                 continue;

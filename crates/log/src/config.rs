@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tarn_records::Compressor;
+
 use crate::roll::ROLL_INTERVAL_MS_DEFAULT;
 use crate::state::LogDirState;
 
@@ -35,8 +37,10 @@ pub struct LogConfig {
     pub retention_bytes: i64,
     /// `cleanup.policy` contains `delete`.
     pub delete: bool,
-    /// `cleanup.policy` contains `compact`: client records must have keys. (No cleaner here.)
+    /// `cleanup.policy` contains `compact`: client records must have keys, and the cleaner keeps the last one of each key.
     pub compact: bool,
+    /// `compression.type`: what producers' batches are brought into; `None` keeps what the producer chose.
+    pub compression: Option<Compressor>,
     /// `max.message.bytes`: largest batch a leader append takes. Not applied on the copy path.
     pub max_message_bytes: u32,
     /// `message.timestamp.type`.
@@ -61,6 +65,7 @@ impl Default for LogConfig {
             retention_bytes: -1,
             delete: true,
             compact: false,
+            compression: None,
             max_message_bytes: 1_048_588,
             timestamp_type: TimestampType::CreateTime,
             timestamp_before_max_ms: i64::MAX,

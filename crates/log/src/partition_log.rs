@@ -7,6 +7,7 @@
 mod append;
 mod flush;
 mod maintain;
+mod produce;
 mod read;
 mod recover;
 mod salvage;
@@ -15,6 +16,7 @@ mod side_files;
 pub(crate) use flush::TOGETHER_MIN;
 pub use flush::flush_all;
 pub(crate) use maintain::remove_folder;
+pub use produce::{CheckedBatch, PRODUCED_BYTES_MAX};
 
 pub(crate) use append::{Fit, Incoming, Span};
 pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};

@@ -109,7 +109,8 @@ fn reset_is_last(partition: &Partition, last_mirror_epoch: Option<i32>) -> Resul
         return Ok(false);
     }
     let mut records = batch
-        .records(DECOMPRESSED_BYTES_MAX_DEFAULT)
+        .check_crc()
+        .and_then(|()| batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT))
         .map_err(|e| e.to_string())?;
     let last = records
         .next()

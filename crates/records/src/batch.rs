@@ -108,9 +108,16 @@ impl BatchHeader {
                 have: bytes.len(),
             });
         }
-        let h = BatchHeader {
-            base_offset,
-            length,
+        let h = BatchHeader::read(bytes);
+        h.check()?;
+        Ok(h)
+    }
+
+    /// The fields as they stand, nothing checked; those behind the end of `bytes` are 0.
+    pub(crate) fn read(bytes: &[u8]) -> BatchHeader {
+        BatchHeader {
+            base_offset: i64::from_be_bytes(be(bytes, 0)),
+            length: i32::from_be_bytes(be(bytes, 8)),
             leader_epoch: i32::from_be_bytes(be(bytes, 12)),
             crc: u32::from_be_bytes(be(bytes, CRC_OFFSET)),
             attributes: i16::from_be_bytes(be(bytes, ATTRIBUTES_OFFSET)),
@@ -121,9 +128,7 @@ impl BatchHeader {
             producer_epoch: i16::from_be_bytes(be(bytes, 51)),
             base_sequence: i32::from_be_bytes(be(bytes, 53)),
             record_count: i32::from_be_bytes(be(bytes, 57)),
-        };
-        h.check()?;
-        Ok(h)
+        }
     }
 
     fn check(&self) -> Result<(), RecordsError> {
@@ -171,6 +176,14 @@ impl BatchHeader {
     /// The timestamps are the broker's append time.
     pub fn is_log_append_time(&self) -> bool {
         self.attributes & TIMESTAMP_TYPE_BIT != 0
+    }
+    /// Timestamp of a record with this delta.
+    pub(crate) fn record_timestamp(&self, delta: i64) -> i64 {
+        if self.is_log_append_time() {
+            self.max_timestamp
+        } else {
+            self.base_timestamp.wrapping_add(delta)
+        }
     }
     /// Part of a transaction (markers included).
     pub fn is_transactional(&self) -> bool {
@@ -369,10 +382,28 @@ pub fn patch_base_offset_and_leader_epoch(
 
 /// Turns the whole batch at the start of `batch` into a LogAppendTime batch of time `now_ms` and recomputes its CRC.
 pub fn patch_log_append_time(batch: &mut [u8], now_ms: i64) -> Result<(), RecordsError> {
+    patch_time(batch, now_ms, |bits| bits | TIMESTAMP_TYPE_BIT)
+}
+
+/// Turns the whole batch at the start of `batch` into a CreateTime batch whose largest timestamp is `max_timestamp`; the CRC is recomputed
+/// when that changes anything.
+pub fn patch_create_time(batch: &mut [u8], max_timestamp: i64) -> Result<(), RecordsError> {
+    patch_time(batch, max_timestamp, |bits| bits & !TIMESTAMP_TYPE_BIT)
+}
+
+fn patch_time(
+    batch: &mut [u8],
+    max_timestamp: i64,
+    bits: impl Fn(i16) -> i16,
+) -> Result<(), RecordsError> {
     let header = BatchView::first(batch)?.header;
-    let attributes = header.attributes | TIMESTAMP_TYPE_BIT;
+    let attributes = bits(header.attributes);
+    if (attributes, max_timestamp) == (header.attributes, header.max_timestamp) {
+        return Ok(());
+    }
     batch[ATTRIBUTES_OFFSET..ATTRIBUTES_OFFSET + 2].copy_from_slice(&attributes.to_be_bytes());
-    batch[MAX_TIMESTAMP_OFFSET..MAX_TIMESTAMP_OFFSET + 8].copy_from_slice(&now_ms.to_be_bytes());
+    batch[MAX_TIMESTAMP_OFFSET..MAX_TIMESTAMP_OFFSET + 8]
+        .copy_from_slice(&max_timestamp.to_be_bytes());
     let crc = crc32c(&batch[ATTRIBUTES_OFFSET..header.size()]);
     batch[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_be_bytes());
     Ok(())

@@ -103,6 +103,27 @@ pub enum RecordsError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// The one who ran the reading wanted no more of it.
+    #[error("reading of compressed records was stopped")]
+    Stopped,
+    /// A producer's batch breaks a rule of its header.
+    #[error("batch refused: {0}")]
+    InvalidBatch(&'static str),
+    /// A producer says that the timestamps are the broker's.
+    #[error("a producer may not set the timestamp type LogAppendTime")]
+    ProducerAppendTime,
+    /// A record's timestamp is outside what the topic takes.
+    #[error("record {index} has timestamp {timestamp}, which is outside {oldest} to {newest}")]
+    TimestampOutOfRange {
+        /// Index in the batch.
+        index: i32,
+        /// Its timestamp, epoch milliseconds.
+        timestamp: i64,
+        /// Oldest that is taken.
+        oldest: i64,
+        /// Newest that is taken.
+        newest: i64,
+    },
     /// A control record's key or value is malformed.
     #[error("malformed control record: {0}")]
     InvalidControl(&'static str),

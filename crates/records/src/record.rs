@@ -137,9 +137,10 @@ impl RecordIter {
 }
 
 fn nullable<'a>(c: &mut Cursor<'a>) -> Option<Option<&'a [u8]>> {
-    match c.i32()? {
-        -1 => Some(None),
-        n => c.take(usize::try_from(n).ok()?).map(Some),
+    // Kafka takes every negative length for null.
+    match usize::try_from(c.i32()?) {
+        Ok(n) => c.take(n).map(Some),
+        Err(_) => Some(None),
     }
 }
 

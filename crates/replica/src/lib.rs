@@ -22,6 +22,7 @@ mod manager;
 mod mirror_append;
 mod offsets;
 mod partition;
+mod produced;
 mod purgatory;
 mod shared;
 mod topic_config;
@@ -37,7 +38,7 @@ pub use manager::{ReplicaConfig, ReplicaManager};
 pub use mirror_append::PartitionMirrorAppend;
 pub use offsets::{
     EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, EpochEnd,
-    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, MAX_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, MAX_TIMESTAMP, must_look_up,
 };
 pub use partition::{Assignment, Partition};
 pub use topic_config::{BrokerValues, TopicConfig};

@@ -1,6 +1,7 @@
 //! ListOffsets, OffsetForLeaderEpoch, DeleteRecords and DescribeProducers of one partition.
 
 use tarn_log::{ActiveProducer, TimestampAndOffset};
+use tarn_records::StreamPace;
 
 use crate::error::ReplicaError;
 use crate::fetch::Isolation;
@@ -19,6 +20,11 @@ pub const EARLIEST_LOCAL_TIMESTAMP: i64 = -4;
 pub const LATEST_TIERED_TIMESTAMP: i64 = -5;
 /// ListOffsets: the first offset not yet uploaded (nothing is tiered here).
 pub const EARLIEST_PENDING_UPLOAD_TIMESTAMP: i64 = -6;
+
+/// Whether [`Partition::list_offset`] looks into the log for this timestamp, and so belongs on a thread that may block.
+pub fn must_look_up(timestamp: i64) -> bool {
+    timestamp >= 0 || timestamp == MAX_TIMESTAMP
+}
 
 /// An answer of ListOffsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +56,14 @@ pub struct EpochEnd {
 }
 
 impl Partition {
-    /// ListOffsets for one timestamp (or one of the constants of this module). May block on disk for real timestamps.
+    /// ListOffsets for one timestamp (or one of the constants of this module). For what [`must_look_up`] it blocks on disk and reads
+    /// compressed records, at this `pace`.
     pub fn list_offset(
         &self,
         timestamp: i64,
         isolation: Isolation,
         current_leader_epoch: i32,
+        pace: &mut dyn StreamPace,
     ) -> Result<ListedOffset, ReplicaError> {
         self.check_leader()?;
         self.check_epoch(current_leader_epoch)?;
@@ -84,8 +92,8 @@ impl Partition {
             LATEST_TIERED_TIMESTAMP | EARLIEST_PENDING_UPLOAD_TIMESTAMP => {
                 return Ok(ListedOffset::NONE);
             }
-            MAX_TIMESTAMP => log.max_timestamp(),
-            timestamp => log.offset_for_timestamp(timestamp),
+            MAX_TIMESTAMP => log.max_timestamp(pace),
+            timestamp => log.offset_for_timestamp(timestamp, pace),
         };
         let found: Option<TimestampAndOffset> = found.map_err(|error| self.failed(error))?;
         Ok(found

@@ -12,9 +12,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tarn_log::{AppendInfo, AppendOrigin, LogError, Pace, PartitionLog, Syncer};
+use tarn_log::{
+    AppendInfo, AppendOrigin, LogError, PRODUCED_BYTES_MAX, Pace, PartitionLog, Syncer,
+};
 use tarn_metadata::Membership;
-use tarn_records::batches;
+use tarn_records::{Unpaced, batches};
 use tarn_wire::{Str, Uuid};
 
 use crate::disk;
@@ -325,15 +327,38 @@ impl Partition {
         now_ms: i64,
     ) -> Result<AppendInfo, ReplicaError> {
         let origin = match source {
-            AppendSource::Client => AppendOrigin::Client,
+            AppendSource::Client => {
+                let pace = &mut Unpaced;
+                let checked = self.check_produced(batches, now_ms, PRODUCED_BYTES_MAX, pace)?;
+                return self.append_produced(batches, &checked, now_ms);
+            }
             // Records of the broker's own topics are bounded by their rooms, not by a setting somebody may lower.
             AppendSource::Coordinator if self.internal => AppendOrigin::Internal,
             AppendSource::Coordinator => AppendOrigin::Coordinator,
             AppendSource::MirrorStop => AppendOrigin::Internal,
             AppendSource::MirrorFetch => return Err(self.not_mirroring()),
         };
+        if source == AppendSource::MirrorStop && !only_control_batches(batches) {
+            return Err(ReplicaError::NotAMarker {
+                topic: self.topic.clone(),
+                partition: self.index,
+            });
+        }
+        self.append_by(source, |log, epoch| {
+            log.append_as_leader(batches, epoch, origin, now_ms)
+        })
+    }
+
+    /// Runs `append` with the leader epoch while `source` may write; again when room for it had to be made first.
+    pub(crate) fn append_by(
+        &self,
+        source: AppendSource,
+        mut append: impl FnMut(&PartitionLog, i32) -> Result<AppendInfo, LogError>,
+    ) -> Result<AppendInfo, ReplicaError> {
         let info = disk::run_again(&self.log, || {
-            self.append_admitted(batches, source, origin, now_ms)
+            let _append = self.log.wait_for(&self.appending);
+            let epoch = self.admit(source)?;
+            append(&self.log, epoch).map_err(|error| self.failed(error))
         })?;
         if !info.duplicate {
             self.shared.note_bytes(info.bytes);
@@ -342,33 +367,13 @@ impl Partition {
         Ok(info)
     }
 
-    fn append_admitted(
-        &self,
-        batches: &mut [u8],
-        source: AppendSource,
-        origin: AppendOrigin,
-        now_ms: i64,
-    ) -> Result<AppendInfo, ReplicaError> {
-        let _append = self.log.wait_for(&self.appending);
-        let epoch = self.admit(batches, source)?;
-        self.log
-            .append_as_leader(batches, epoch, origin, now_ms)
-            .map_err(|error| self.failed(error))
-    }
-
     /// Whether `source` may append now, and under which leader epoch.
-    fn admit(&self, batches: &[u8], source: AppendSource) -> Result<i32, ReplicaError> {
+    fn admit(&self, source: AppendSource) -> Result<i32, ReplicaError> {
         let state = self.state.lock();
         if state.removed || state.assignment.leader != self.shared.node_id {
             return Err(self.not_leader(&state));
         }
         guard::admits(&state.guard, source).map_err(|refusal| self.read_only(refusal))?;
-        if source == AppendSource::MirrorStop && !only_control_batches(batches) {
-            return Err(ReplicaError::NotAMarker {
-                topic: self.topic.clone(),
-                partition: self.index,
-            });
-        }
         let current = state.assignment.leader_epoch;
         match self.log.latest_epoch().filter(|&latest| latest > current) {
             Some(latest) => Err(ReplicaError::EpochBehindLog {

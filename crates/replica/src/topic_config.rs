@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tarn_log::{LogConfig, TimestampType};
 use tarn_metadata::config::{ConfigValue, topic};
 use tarn_metadata::{ConfigResource, Image, Membership, ResourceType};
+use tarn_records::{Compression, Compressor};
 use tarn_wire::Str;
 use tracing::warn;
 
@@ -61,6 +62,7 @@ impl TopicConfig {
                 retention_bytes: lookup.number("retention.bytes", defaults.retention_bytes),
                 delete: policies.iter().any(|policy| policy == "delete"),
                 compact: policies.iter().any(|policy| policy == "compact"),
+                compression: compressor(&lookup),
                 max_message_bytes: lookup
                     .number("max.message.bytes", i64::from(defaults.max_message_bytes))
                     as u32,
@@ -84,6 +86,25 @@ impl TopicConfig {
             },
         }
     }
+}
+
+/// What `compression.type` asks for.
+fn compressor(lookup: &Lookup<'_>) -> Option<Compressor> {
+    let (codec, level) = match lookup.text("compression.type")?.as_str() {
+        "uncompressed" => (Compression::None, None),
+        "gzip" => (Compression::Gzip, Some("compression.gzip.level")),
+        "snappy" => (Compression::Snappy, None),
+        "lz4" => (Compression::Lz4, None),
+        "zstd" => (Compression::Zstd, Some("compression.zstd.level")),
+        _ => return None,
+    };
+    let level = level.and_then(|key| lookup.value(key)?.as_i64());
+    // gzip's −1 is its default.
+    let level = level.filter(|level| codec != Compression::Gzip || *level >= 0);
+    Some(Compressor {
+        codec,
+        level: level.map(|level| level as i32),
+    })
 }
 
 /// Key, of a topic or of its mirror, that lets local retention delete from a mirror.

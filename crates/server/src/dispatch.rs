@@ -106,10 +106,18 @@ impl Call {
 /// How an answer comes that may have to be waited for.
 pub(crate) type Deciding = BoxFuture<Result<Answer, Refusal>>;
 
+/// The outcome of a handler that decides at once when it can.
+pub(crate) enum Decision {
+    /// It could.
+    Made(Answer),
+    /// The decision takes time on other threads.
+    Pending(Deciding),
+}
+
 /// What a route does with a body.
 pub(crate) enum Run {
-    /// Decided without waiting for anything.
-    Now(fn(&Arc<Node>, Call, Bytes) -> Result<Answer, Refusal>),
+    /// Mostly decided without waiting for anything.
+    Now(fn(&Arc<Node>, Call, Bytes) -> Result<Decision, Refusal>),
     /// May wait before it is decided.
     Waiting(fn(Arc<Node>, Call, Bytes) -> Deciding),
 }
@@ -197,7 +205,10 @@ pub(crate) async fn handle(
         connection: connection.clone(),
     };
     match route.run {
-        Run::Now(run) => run(node, call, body),
+        Run::Now(run) => match run(node, call, body)? {
+            Decision::Made(answer) => Ok(answer),
+            Decision::Pending(decision) => decision.await,
+        },
         Run::Waiting(run) => run(node.clone(), call, body).await,
     }
 }

@@ -7,6 +7,7 @@
 //! answers of one connection leave in the order of its requests; every task belongs to the server and ends with it.
 
 pub mod config;
+mod decompression;
 mod dispatch;
 mod error;
 pub mod fetch_session;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Listener};
+use crate::decompression::Decompression;
 use crate::fetch_session::SessionCache;
 use crate::rooms::MirrorRoom;
 
@@ -30,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) groups: Arc<GroupCoordinator>,
     pub(crate) mirror: Option<MirrorRoom>,
     pub(crate) sessions: Mutex<SessionCache>,
+    /// Where compressed records are read.
+    pub(crate) decompression: Decompression,
     /// Advertised listeners with the ports that were really bound.
     pub(crate) advertised: Vec<Listener>,
     /// Epoch of this node's registration.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tarn_records::{
-    BatchHeader, BatchView, ControlRecord, DECOMPRESSED_BYTES_MAX_DEFAULT, batches,
-    parse_control_record, patch_base_offset_and_leader_epoch, patch_log_append_time,
+    BatchHeader, BatchView, ControlRecord, DECOMPRESSED_BYTES_MAX_DEFAULT, Unpaced, batches,
+    parse_control_record, patch_base_offset_and_leader_epoch, patch_create_time,
+    patch_log_append_time,
 };
 
+use super::produce::PRODUCED_BYTES_MAX;
 use super::{PartitionLog, Writer};
 use crate::config::{LogConfig, TimestampType};
 use crate::error::LogError;
@@ -26,6 +28,17 @@ pub(crate) struct Incoming {
     pub(crate) control: Option<ControlRecord>,
 }
 
+/// What happens to the timestamps of an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// They stay.
+    Kept,
+    /// The header's largest timestamp is set to the records', and the type is CreateTime.
+    Largest(i64),
+    /// The batch is stamped with this time, and the type is LogAppendTime.
+    Append(i64),
+}
+
 impl PartitionLog {
     /// Appends whole batches: assigns offsets and `leader_epoch` (and the time, for LogAppendTime) in place in `bytes`,
     /// then one write. Duplicates of an idempotent producer answer with their old offsets and write nothing.
@@ -37,23 +50,37 @@ impl PartitionLog {
         origin: AppendOrigin,
         now_ms: i64,
     ) -> Result<AppendInfo, LogError> {
+        if origin == AppendOrigin::Client {
+            let checked = self.check_produced(bytes, now_ms, PRODUCED_BYTES_MAX, &mut Unpaced)?;
+            return self.append_produced(bytes, &checked, leader_epoch, now_ms);
+        }
         let config = self.config();
-        let mut incoming = check_batches(bytes, &config, origin, now_ms)?;
+        let incoming = check_batches(bytes, &config, origin)?;
+        let time = match config.timestamp_type {
+            TimestampType::LogAppendTime => Time::Append(now_ms),
+            TimestampType::CreateTime => Time::Kept,
+        };
+        self.append_incoming(bytes, incoming, leader_epoch, origin, time, now_ms)
+    }
+
+    /// Appends checked batches that fill `bytes`.
+    pub(super) fn append_incoming(
+        &self,
+        bytes: &mut [u8],
+        mut incoming: Vec<Incoming>,
+        leader_epoch: i32,
+        origin: AppendOrigin,
+        time: Time,
+        now_ms: i64,
+    ) -> Result<AppendInfo, LogError> {
         let mut w = self.lock_writer();
         self.check_writable(&w)?;
         self.supersede_mirror(&mut w)?;
         if let Some(answer) = self.check_producers(&incoming, origin)? {
             return Ok(answer);
         }
-        let append_time = (config.timestamp_type == TimestampType::LogAppendTime).then_some(now_ms);
         let first_offset = self.log_end_offset();
-        let next_offset = stamp(
-            bytes,
-            &mut incoming,
-            first_offset,
-            leader_epoch,
-            append_time,
-        )?;
+        let next_offset = stamp(bytes, &mut incoming, first_offset, leader_epoch, time)?;
         let max_timestamp = incoming
             .iter()
             .map(|i| i.header.max_timestamp)
@@ -82,7 +109,10 @@ impl PartitionLog {
             first_offset,
             last_offset: next_offset - 1,
             max_timestamp,
-            log_append_time: append_time,
+            log_append_time: match time {
+                Time::Append(now) => Some(now),
+                Time::Kept | Time::Largest(_) => None,
+            },
             log_start_offset: self.log_start_offset(),
             duplicate: false,
             bytes: span.bytes,
@@ -368,12 +398,11 @@ pub(crate) struct Span {
     pub(crate) max_timestamp: i64,
 }
 
-/// All checks of a leader append that need no state of the log.
+/// All checks of the broker's own appends that need no state of the log.
 fn check_batches(
     bytes: &[u8],
     config: &LogConfig,
     origin: AppendOrigin,
-    now_ms: i64,
 ) -> Result<Vec<Incoming>, LogError> {
     let mut out = Vec::new();
     let mut walk = batches(bytes);
@@ -387,9 +416,6 @@ fn check_batches(
             });
         }
         batch.check_crc()?;
-        if origin == AppendOrigin::Client {
-            check_client_batch(&batch, config, now_ms)?;
-        }
         out.push(Incoming {
             header: h,
             control: control_of(&batch)?,
@@ -403,11 +429,6 @@ fn check_batches(
     }
     if out.is_empty() {
         return Err(LogError::InvalidRecord("no batch".to_owned()));
-    }
-    if origin == AppendOrigin::Client && out.len() > 1 {
-        return Err(LogError::InvalidRecord(
-            "more than one batch for a partition".to_owned(),
-        ));
     }
     if bytes.len() > (config.segment_bytes as usize).max(config.max_message_bytes as usize) {
         return Err(LogError::AppendTooLarge {
@@ -429,94 +450,23 @@ fn control_of(batch: &BatchView<'_>) -> Result<Option<ControlRecord>, LogError> 
     Ok(Some(parse_control_record(&record)?))
 }
 
-fn check_client_batch(
-    batch: &BatchView<'_>,
-    config: &LogConfig,
-    now_ms: i64,
-) -> Result<(), LogError> {
-    let h = &batch.header;
-    let refuse = |why: &str| Err(LogError::InvalidRecord(why.to_owned()));
-    if h.is_control() {
-        return refuse("clients may not write control batches");
-    }
-    if h.record_count == 0 || i64::from(h.record_count) != i64::from(h.last_offset_delta) + 1 {
-        return refuse("record count and last offset delta do not fit");
-    }
-    if h.has_producer_id() && (h.base_sequence < 0 || h.producer_epoch < 0) {
-        return refuse("a batch with a producer id needs an epoch and a sequence");
-    }
-    if h.is_transactional() && !h.has_producer_id() {
-        return refuse("a transactional batch needs a producer id");
-    }
-    h.compression()?;
-    if config.timestamp_type == TimestampType::CreateTime {
-        check_create_time(h, config, now_ms)?;
-    }
-    if config.compact {
-        check_keys(batch)
-    } else {
-        Ok(())
-    }
-}
-
-fn check_create_time(h: &BatchHeader, config: &LogConfig, now_ms: i64) -> Result<(), LogError> {
-    if h.is_log_append_time() {
-        return Err(LogError::InvalidTimestamp(
-            "a producer may not set the type LogAppendTime".to_owned(),
-        ));
-    }
-    let (oldest, newest) = (
-        now_ms.saturating_sub(config.timestamp_before_max_ms),
-        now_ms.saturating_add(config.timestamp_after_max_ms),
-    );
-    let bad = |t: i64| t >= 0 && (t < oldest || t > newest);
-    if bad(h.base_timestamp) || bad(h.max_timestamp) {
-        let t = if bad(h.max_timestamp) {
-            h.max_timestamp
-        } else {
-            h.base_timestamp
-        };
-        return Err(LogError::InvalidTimestamp(format!(
-            "{t} is outside {oldest} to {newest}"
-        )));
-    }
-    Ok(())
-}
-
-/// Compaction needs keys: the only reason to look at single records here.
-fn check_keys(batch: &BatchView<'_>) -> Result<(), LogError> {
-    let mut seen = 0;
-    for record in batch.records(DECOMPRESSED_BYTES_MAX_DEFAULT)? {
-        if record?.key.is_none() {
-            return Err(LogError::InvalidRecord(
-                "a compacted topic takes no record without key".to_owned(),
-            ));
-        }
-        seen += 1;
-    }
-    if seen != batch.header.record_count {
-        return Err(LogError::InvalidRecord(
-            "fewer records than the header says".to_owned(),
-        ));
-    }
-    Ok(())
-}
-
-/// Assigns offsets, epoch and append time in place; gives the offset after the last batch.
+/// Assigns offsets, epoch and time in place; gives the offset after the last batch.
 fn stamp(
     bytes: &mut [u8],
     incoming: &mut [Incoming],
     first_offset: i64,
     leader_epoch: i32,
-    append_time: Option<i64>,
+    time: Time,
 ) -> Result<i64, LogError> {
     let (mut at, mut next) = (0, first_offset);
     for i in incoming {
         let size = i.header.size();
         let batch = &mut bytes[at..at + size];
         patch_base_offset_and_leader_epoch(batch, next, leader_epoch)?;
-        if let Some(now) = append_time {
-            patch_log_append_time(batch, now)?;
+        match time {
+            Time::Kept => {}
+            Time::Largest(timestamp) => patch_create_time(batch, timestamp)?,
+            Time::Append(now) => patch_log_append_time(batch, now)?,
         }
         i.header = BatchHeader::parse(batch)?;
         next = i.header.next_offset();

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tarn_records::{BatchView, DECOMPRESSED_BYTES_MAX_DEFAULT, NO_TIMESTAMP, Record};
+use tarn_records::{BatchView, NO_TIMESTAMP, StreamPace};
 
 use super::PartitionLog;
+use super::produce::PRODUCED_BYTES_MAX;
 use crate::error::LogError;
 use crate::scan::{Found, Scanner};
 use crate::segment::Segment;
@@ -77,10 +78,11 @@ impl PartitionLog {
     }
 
     /// First record with timestamp ≥ `timestamp` (ListOffsets) at or above the log start, also inside compressed batches.
-    /// Not bounded by the high watermark: the caller compares.
+    /// Not bounded by the high watermark: the caller compares. Compressed records are read at this `pace`.
     pub fn offset_for_timestamp(
         &self,
         timestamp: i64,
+        pace: &mut dyn StreamPace,
     ) -> Result<Option<TimestampAndOffset>, LogError> {
         self.with_snapshot(|segments, end| {
             let start = self.log_start_offset();
@@ -98,8 +100,8 @@ impl PartitionLog {
                     if b.header.max_timestamp < timestamp {
                         continue;
                     }
-                    let hit = |r: &Record| r.timestamp >= timestamp && r.offset >= start;
-                    if let Some(found) = record_in(s, &b, hit)? {
+                    let hit = |t: i64, offset: i64| t >= timestamp && offset >= start;
+                    if let Some(found) = record_in(s, &b, pace, hit)? {
                         return Ok(Some(found));
                     }
                 }
@@ -108,8 +110,11 @@ impl PartitionLog {
         })
     }
 
-    /// The first record with the largest timestamp (ListOffsets −3).
-    pub fn max_timestamp(&self) -> Result<Option<TimestampAndOffset>, LogError> {
+    /// The first record with the largest timestamp (ListOffsets −3). Compressed records are read at this `pace`.
+    pub fn max_timestamp(
+        &self,
+        pace: &mut dyn StreamPace,
+    ) -> Result<Option<TimestampAndOffset>, LogError> {
         self.with_snapshot(|segments, end| {
             let mut best: Option<(usize, i64, i64)> = None;
             for (at, s) in segments.iter().enumerate() {
@@ -123,7 +128,7 @@ impl PartitionLog {
             };
             let s = &segments[at];
             match s.locate(offset, limit(segments, end, at))? {
-                Some(b) => record_in(s, &b, |r| r.timestamp >= timestamp),
+                Some(b) => record_in(s, &b, pace, |t, _| t >= timestamp),
                 None => Ok(None),
             }
         })
@@ -156,7 +161,7 @@ impl PartitionLog {
 
     fn with_snapshot<T>(
         &self,
-        op: impl Fn(&[Arc<Segment>], &super::LogEnd) -> Result<T, LogError>,
+        mut op: impl FnMut(&[Arc<Segment>], &super::LogEnd) -> Result<T, LogError>,
     ) -> Result<T, LogError> {
         let mut tries = 0;
         loop {
@@ -227,21 +232,17 @@ fn bound(
 fn record_in(
     segment: &Segment,
     batch: &Found,
-    hit: impl Fn(&Record) -> bool,
+    pace: &mut dyn StreamPace,
+    hit: impl Fn(i64, i64) -> bool,
 ) -> Result<Option<TimestampAndOffset>, LogError> {
     let mut bytes = vec![0u8; batch.header.size()];
     segment.log.read_at(&mut bytes, batch.position)?;
     let view = BatchView::first(&bytes)?;
     view.check_crc()?;
-    for record in view.records(DECOMPRESSED_BYTES_MAX_DEFAULT)? {
-        let r = record?;
-        if hit(&r) {
-            return Ok(Some(TimestampAndOffset {
-                timestamp: r.timestamp,
-                offset: r.offset,
-                leader_epoch: batch.header.leader_epoch,
-            }));
-        }
-    }
-    Ok(None)
+    let found = view.find_record(PRODUCED_BYTES_MAX, pace, hit)?;
+    Ok(found.map(|(timestamp, offset)| TimestampAndOffset {
+        timestamp,
+        offset,
+        leader_epoch: batch.header.leader_epoch,
+    }))
 }

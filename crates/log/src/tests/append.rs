@@ -29,7 +29,7 @@ fn offsets_and_epoch_are_assigned_in_place() {
     let log = home.open(&LogConfig::default());
     for (n, count) in [3, 1, 5].into_iter().enumerate() {
         let before = log.log_end_offset();
-        let info = client(&log, batch(777, 0, count, 50)).unwrap();
+        let info = coordinator(&log, batch(777, 0, count, 50)).unwrap();
         assert_eq!(
             (info.first_offset, info.last_offset),
             (before, before + i64::from(count) - 1),
@@ -168,7 +168,10 @@ fn compacted_topics_need_keys_and_append_time_is_stamped() {
         (Some(NOW + 9), NOW + 9)
     );
     assert_eq!(
-        log.offset_for_timestamp(NOW + 9).unwrap().unwrap().offset,
+        log.offset_for_timestamp(NOW + 9, &mut tarn_records::Unpaced)
+            .unwrap()
+            .unwrap()
+            .offset,
         0
     );
     all_bytes(&log);
@@ -300,15 +303,28 @@ fn timestamps_are_found_in_every_segment_and_codec() {
     assert!(log.segment_count() > 3);
     for offset in 0..60 {
         for ts in [1000 + offset * 10, 1000 + offset * 10 - 9] {
-            let found = log.offset_for_timestamp(ts).unwrap().unwrap();
+            let found = log
+                .offset_for_timestamp(ts, &mut tarn_records::Unpaced)
+                .unwrap()
+                .unwrap();
             assert_eq!(
                 (found.offset, found.timestamp),
                 (offset, 1000 + offset * 10)
             );
         }
     }
-    assert_eq!(log.offset_for_timestamp(1591).unwrap(), None);
-    assert_eq!(log.max_timestamp().unwrap().unwrap().offset, 59);
+    assert_eq!(
+        log.offset_for_timestamp(1591, &mut tarn_records::Unpaced)
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        log.max_timestamp(&mut tarn_records::Unpaced)
+            .unwrap()
+            .unwrap()
+            .offset,
+        59
+    );
 }
 
 #[test]
@@ -365,5 +381,41 @@ fn a_failed_write_or_sync_is_final() {
             log.read(0, 1, 2, true).unwrap().is_some(),
             "reading goes on"
         );
+    }
+}
+
+/// N04: a header without a largest timestamp (−1 or 0, as old sarama writes it), or with a lie, gets that of the records: time look-ups find
+/// them, and retention does not take fresh records for old ones.
+#[test]
+fn a_wrong_largest_timestamp_in_the_header_is_corrected() {
+    for (claimed, bit) in [(-1, 0), (0, 0), (NOW + (1 << 40), 0), (NOW + 7, 8)] {
+        let home = Home::new();
+        let log = home.open(&LogConfig {
+            retention_ms: 60_000,
+            ..LogConfig::default()
+        });
+        let mut bytes = BatchBuilder::new()
+            .add(NOW - 5, None, Some(b"a"), &[])
+            .add(NOW - 9, None, Some(b"b"), &[])
+            .build()
+            .unwrap();
+        bytes[22] |= bit;
+        bytes[35..43].copy_from_slice(&i64::to_be_bytes(claimed));
+        let crc = tarn_records::crc32c(&bytes[21..]);
+        bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+        // With the bit the records have the header's time.
+        let largest = if bit == 0 { NOW - 5 } else { claimed };
+        assert_eq!(client(&log, bytes).unwrap().max_timestamp, largest);
+        let stored = all_bytes(&log);
+        let view = tarn_records::BatchView::first(&stored).unwrap();
+        view.check_crc().unwrap();
+        assert_eq!(view.header.max_timestamp, largest);
+        assert!(!view.header.is_log_append_time());
+        let found = log
+            .offset_for_timestamp(NOW - 6, &mut tarn_records::Unpaced)
+            .unwrap();
+        assert_eq!(found.map(|f| f.offset), Some(0));
+        log.set_high_watermark(2);
+        assert_eq!(log.retention(NOW).unwrap().segments, 0);
     }
 }

@@ -179,7 +179,13 @@ fn indexes_snapshots_and_epochs_are_made_again_when_they_are_unusable() {
         let log = home.open_with(&config, clean, Some(64)).unwrap();
         assert_eq!(all_bytes(&log), bytes);
         assert_eq!((log.epochs(), log.active_producers()), (epochs, producers));
-        assert_eq!(log.offset_for_timestamp(NOW).unwrap().unwrap().offset, 0);
+        assert_eq!(
+            log.offset_for_timestamp(NOW, &mut tarn_records::Unpaced)
+                .unwrap()
+                .unwrap()
+                .offset,
+            0
+        );
         assert_eq!(log.aborted_transactions(0, 64).unwrap().len(), 1);
     }
 }

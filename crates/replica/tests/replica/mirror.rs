@@ -99,7 +99,12 @@ async fn the_log_end_is_listed_with_the_sources_epoch_and_local_epochs_start_the
     world.bump("t", 12).await;
     mirror(&partition, &source_batch(0, 3, 2));
     let latest = partition
-        .list_offset(LATEST_TIMESTAMP, Isolation::ReadUncommitted, -1)
+        .list_offset(
+            LATEST_TIMESTAMP,
+            Isolation::ReadUncommitted,
+            -1,
+            &mut tarn_records::Unpaced,
+        )
         .expect("lists");
     assert_eq!((latest.offset, latest.leader_epoch), (2, 3));
     let end = partition

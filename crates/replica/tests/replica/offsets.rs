@@ -11,7 +11,12 @@ use crate::world::{NOW, World, batch, fetch_now, produce};
 
 fn list(partition: &Partition, timestamp: i64) -> ListedOffset {
     partition
-        .list_offset(timestamp, Isolation::ReadUncommitted, -1)
+        .list_offset(
+            timestamp,
+            Isolation::ReadUncommitted,
+            -1,
+            &mut tarn_records::Unpaced,
+        )
         .expect("lists")
 }
 
@@ -48,13 +53,18 @@ async fn the_end_is_the_high_watermark_or_the_stable_offset_by_isolation() {
     produce(&partition, builder.build().expect("builds"));
     let end = |isolation| {
         partition
-            .list_offset(LATEST_TIMESTAMP, isolation, -1)
+            .list_offset(LATEST_TIMESTAMP, isolation, -1, &mut tarn_records::Unpaced)
             .expect("lists")
     };
     assert_eq!(end(Isolation::ReadUncommitted).offset, 3);
     assert_eq!(end(Isolation::ReadCommitted).offset, 2);
     let open = partition
-        .list_offset(NOW + 50, Isolation::ReadCommitted, -1)
+        .list_offset(
+            NOW + 50,
+            Isolation::ReadCommitted,
+            -1,
+            &mut tarn_records::Unpaced,
+        )
         .expect("lists");
     assert_eq!(open, ListedOffset::NONE);
     assert_eq!(partition.producers().expect("lists").len(), 1);

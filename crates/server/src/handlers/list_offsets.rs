@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tarn_records::{StreamPace, Unpaced};
 use tarn_replica::{
     EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, Isolation,
-    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, must_look_up,
 };
 use tarn_wire::messages::list_offsets_request::ListOffsetsPartition;
 use tarn_wire::messages::list_offsets_response::{
@@ -26,7 +27,7 @@ pub(crate) async fn handle(
     for topic in &request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in &topic.partitions {
-            partitions.push(list(node, call, &topic.name, asked, isolation));
+            partitions.push(list(node, call, &topic.name, asked, isolation).await);
         }
         topics.push(ListOffsetsTopicResponse {
             name: topic.name.clone(),
@@ -53,7 +54,7 @@ fn first_version(timestamp: i64) -> Option<i16> {
     }
 }
 
-fn list(
+async fn list(
     node: &Node,
     call: &Call,
     topic: &Str,
@@ -71,12 +72,25 @@ fn list(
         response.error_code = ErrorCode::UNSUPPORTED_VERSION.0;
         return response;
     }
-    let listed = node
-        .replicas
-        .partition(topic, asked.partition_index)
-        .and_then(|partition| {
-            partition.list_offset(asked.timestamp, isolation, asked.current_leader_epoch)
-        });
+    let found = match node.replicas.partition(topic, asked.partition_index) {
+        Ok(partition) => partition,
+        Err(error) => {
+            response.error_code = error.code().0;
+            return response;
+        }
+    };
+    let (timestamp, epoch) = (asked.timestamp, asked.current_leader_epoch);
+    let listed = if must_look_up(timestamp) {
+        let work =
+            move |pace: &mut dyn StreamPace| found.list_offset(timestamp, isolation, epoch, pace);
+        let Ok(listed) = node.decompression.run(work).await else {
+            response.error_code = ErrorCode::NOT_LEADER_OR_FOLLOWER.0;
+            return response;
+        };
+        listed
+    } else {
+        found.list_offset(timestamp, isolation, epoch, &mut Unpaced)
+    };
     match listed {
         Ok(found) => {
             response.timestamp = found.timestamp;

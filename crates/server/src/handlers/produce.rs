@@ -1,13 +1,13 @@
 //! Produce (0): batches are changed in place in the receive buffer and written from there; the acknowledgement is awaited without holding up
-//! the next request of the connection.
+//! the next request of the connection. Compressed batches are checked on other threads first, and brought into the topic's codec there.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tarn_log::AppendInfo;
-use tarn_records::{BatchHeader, Compression};
+use tarn_log::{AppendInfo, CheckedBatch, PRODUCED_BYTES_MAX};
+use tarn_records::{BatchHeader, Compression, Compressor, StreamPace, Unpaced};
 use tarn_replica::{AppendSource, Partition, ReplicaError};
 use tarn_wire::messages::produce_response::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse,
@@ -15,7 +15,7 @@ use tarn_wire::messages::produce_response::{
 use tarn_wire::messages::{ProduceRequest, ProduceResponse};
 use tarn_wire::{ErrorCode, Records, Str, Uuid};
 
-use crate::dispatch::{Answer, BoxFuture, Call, Refusal};
+use crate::dispatch::{Answer, BoxFuture, Call, Decision, Refusal};
 use crate::node::{Node, now_ms};
 
 /// First version whose record sets are batches of today's form.
@@ -26,6 +26,15 @@ const BY_ID_FROM: i16 = 13;
 const ZSTD_FROM: i16 = 7;
 /// First version whose answers name the current leader.
 const LEADER_HINT_FROM: i16 = 10;
+/// The byte of a batch with the codec in its low bits, in every format.
+const COMPRESSION_OFFSET: usize = 22;
+const COMPRESSION_BITS: u8 = 0x07;
+/// Compressed batches up to this size are checked without leaving the worker, as long as not more than the next bound comes out of them: less
+/// than a millisecond of work.
+const INLINE_BYTES_MAX: usize = 16 * 1024;
+const INLINE_RECORDS_BYTES_MAX: usize = 128 * 1024;
+/// What the codec may hold meanwhile.
+const INLINE_MEMORY_BYTES_MAX: usize = 4 << 20;
 
 /// What is to be appended to one partition.
 struct Part {
@@ -34,6 +43,8 @@ struct Part {
     target: Result<Arc<Partition>, ReplicaError>,
     /// Place of the batch in the frame.
     range: Option<Range<usize>>,
+    /// What came out of checking it apart.
+    checked: Option<Result<Prepared, ReplicaError>>,
 }
 
 /// Result for one partition, complete except for the wait.
@@ -44,35 +55,129 @@ struct Outcome {
     wait: Option<BoxFuture<Result<(), ReplicaError>>>,
 }
 
-pub(crate) fn handle(node: &Arc<Node>, call: Call, body: Bytes) -> Result<Answer, Refusal> {
+pub(crate) fn handle(node: &Arc<Node>, call: Call, body: Bytes) -> Result<Decision, Refusal> {
     let request: ProduceRequest = call.decode(body.clone())?;
-    let (acks, timeout) = (
-        request.acks,
-        Duration::from_millis(request.timeout_ms.max(0) as u64),
-    );
     let by_id = call.version >= BY_ID_FROM;
-    let transactional = request.transactional_id.is_some();
-    let (topics, parts) = plan(node, &request, by_id, &body);
+    let (topics, mut parts) = plan(node, &request, by_id, &body);
+    let asked = Asked {
+        acks: request.acks,
+        timeout: Duration::from_millis(request.timeout_ms.max(0) as u64),
+        transactional: request.transactional_id.is_some(),
+        topics,
+    };
     // From here on nothing but `body` holds the frame, so that it can be changed in place.
     drop(request);
+    if !parts.iter().any(|part| part.codecs(&body).is_some()) {
+        return append_all(node, call, asked, parts, body).map(Decision::Made);
+    }
+    let node = node.clone();
+    Ok(Decision::Pending(Box::pin(async move {
+        for part in &mut parts {
+            if let Some(codecs) = part.codecs(&body) {
+                part.checked = check_records(&node, part, codecs, &body).await;
+            }
+        }
+        append_all(&node, call, asked, parts, body)
+    })))
+}
+
+/// What one request asks for all its parts.
+struct Asked {
+    acks: i16,
+    timeout: Duration,
+    transactional: bool,
+    topics: Vec<(Str, Uuid)>,
+}
+
+/// Codec of a batch, and what its topic wants it brought into.
+#[derive(Clone, Copy)]
+struct Codecs {
+    from: u8,
+    to: Option<Compressor>,
+}
+
+impl Part {
+    /// The codecs when either makes the batch more than bytes to be walked.
+    fn codecs(&self, body: &Bytes) -> Option<Codecs> {
+        let partition = self.target.as_ref().ok()?;
+        let batch = body.get(self.range.clone()?)?;
+        let from = batch.get(COMPRESSION_OFFSET)? & COMPRESSION_BITS;
+        let to = partition.log().target_compression();
+        let to = to.filter(|to| to.codec.bits() != from);
+        (from != 0 || to.is_some()).then_some(Codecs { from, to })
+    }
+}
+
+/// Checks a batch whose records take work to read: at once when they are few, else on another thread. `None` leaves it to the append.
+async fn check_records(
+    node: &Node,
+    part: &Part,
+    codecs: Codecs,
+    body: &Bytes,
+) -> Option<Result<Prepared, ReplicaError>> {
+    let partition = part.target.as_ref().ok()?.clone();
+    if partition.check_leader().is_err() || partition.check_writable().is_err() {
+        return None;
+    }
+    let batch = body.slice(part.range.clone()?);
+    let small = Compression::from_bits(codecs.from).is_ok_and(|from| {
+        batch.len() <= INLINE_BYTES_MAX && from.stream_bytes(&batch) <= INLINE_MEMORY_BYTES_MAX
+    });
+    if small && codecs.to.is_none() {
+        let (limit, pace) = (INLINE_RECORDS_BYTES_MAX, &mut Unpaced);
+        // More than that comes out of it, or it is bad: both are told by the thorough way.
+        if let Ok(checked) = partition.check_produced(&batch, now_ms(), limit, pace) {
+            return Some(Ok(Prepared::as_sent(checked)));
+        }
+    }
+    let work = move |pace: &mut dyn StreamPace| {
+        let checked = partition.check_produced(&batch, now_ms(), PRODUCED_BYTES_MAX, pace)?;
+        let Some(to) = codecs.to else {
+            return Ok(Prepared::as_sent(checked));
+        };
+        let (bytes, checked) = partition.recompress(&batch, &checked, to, pace)?;
+        Ok(Prepared {
+            checked,
+            recompressed: Some(bytes),
+        })
+    };
+    let done = node.decompression.run(work).await;
+    Some(done.unwrap_or_else(|stopped| Err(ReplicaError::Policy(stopped.to_string()))))
+}
+
+/// A batch that is ready to be appended.
+struct Prepared {
+    checked: CheckedBatch,
+    /// Its bytes when they are not those of the request.
+    recompressed: Option<Vec<u8>>,
+}
+
+impl Prepared {
+    fn as_sent(checked: CheckedBatch) -> Prepared {
+        Prepared {
+            checked,
+            recompressed: None,
+        }
+    }
+}
+
+fn append_all(
+    node: &Arc<Node>,
+    call: Call,
+    asked: Asked,
+    parts: Vec<Part>,
+    body: Bytes,
+) -> Result<Answer, Refusal> {
     let mut frame = match body.try_into_mut() {
         Ok(frame) => frame,
         Err(shared) => BytesMut::from(&shared[..]),
     };
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(parts.len());
     for part in parts {
-        outcomes.push(append(
-            node,
-            &call,
-            acks,
-            transactional,
-            &topics,
-            part,
-            &mut frame,
-        ));
+        outcomes.push(append(node, &call, &asked, part, &mut frame));
     }
     drop(frame);
-    if acks == 0 {
+    if asked.acks == 0 {
         let failed = outcomes
             .iter()
             .any(|outcome| outcome.response.error_code != 0);
@@ -83,13 +188,14 @@ pub(crate) fn handle(node: &Arc<Node>, call: Call, body: Bytes) -> Result<Answer
             Ok(Answer::Nothing)
         };
     }
+    let topics = asked.topics;
     if outcomes.iter().all(|outcome| outcome.wait.is_none()) {
         return call
             .encode(&response(node, &call, topics, outcomes))
             .map(Answer::Ready);
     }
     let node = node.clone();
-    let deadline = tokio::time::Instant::now() + timeout;
+    let deadline = tokio::time::Instant::now() + asked.timeout;
     Ok(Answer::Later(Box::pin(async move {
         wait(deadline, &mut outcomes).await;
         let response = response(&node, &call, topics, outcomes);
@@ -128,6 +234,7 @@ fn plan(
                 index: partition.index,
                 target,
                 range,
+                checked: None,
             });
         }
     }
@@ -144,17 +251,9 @@ fn place_in(whole: &Bytes, part: &Bytes) -> Option<Range<usize>> {
 /// What is wrong with one partition's part: code, text, and the leader to name with it.
 type PartRefusal = (ErrorCode, String, Option<(i32, i32)>);
 
-fn append(
-    node: &Node,
-    call: &Call,
-    acks: i16,
-    transactional: bool,
-    topics: &[(Str, Uuid)],
-    part: Part,
-    frame: &mut BytesMut,
-) -> Outcome {
+fn append(node: &Node, call: &Call, asked: &Asked, part: Part, frame: &mut BytesMut) -> Outcome {
     let (topic, index) = (part.topic, part.index);
-    match try_append(node, call, acks, transactional, &topics[topic], part, frame) {
+    match try_append(node, call, asked, part, frame) {
         Ok((partition, info)) => Outcome {
             topic,
             response: PartitionProduceResponse {
@@ -167,7 +266,7 @@ fn append(
                 ..PartitionProduceResponse::default()
             },
             wait: partition
-                .begin_wait(info.last_offset + 1, acks)
+                .begin_wait(info.last_offset + 1, asked.acks)
                 .map(|wait| -> BoxFuture<_> { Box::pin(wait) }),
         },
         Err((code, message, leader)) => {
@@ -184,12 +283,11 @@ fn append(
 fn try_append(
     node: &Node,
     call: &Call,
-    acks: i16,
-    transactional: bool,
-    (name, id): &(Str, Uuid),
+    asked: &Asked,
     part: Part,
     frame: &mut BytesMut,
 ) -> Result<(Arc<Partition>, AppendInfo), PartRefusal> {
+    let (acks, (name, id)) = (asked.acks, &asked.topics[part.topic]);
     if call.version < BATCHES_FROM {
         let text = format!("Produce below version {BATCHES_FROM} is not supported");
         return Err((ErrorCode::UNSUPPORTED_VERSION, text, None));
@@ -217,13 +315,25 @@ fn try_append(
             let text = "a produce request needs exactly one record batch a partition".to_owned();
             (ErrorCode::INVALID_RECORD, text, None)
         })?;
-    check(call, transactional, &partition, batches).map_err(|(code, text)| (code, text, None))?;
+    check(call, asked.transactional, &partition, batches)
+        .map_err(|(code, text)| (code, text, None))?;
     let in_sync = if acks == -1 {
         partition.check_in_sync()
     } else {
         Ok(())
     };
-    let appended = in_sync.and_then(|()| partition.append(batches, AppendSource::Client, now_ms()));
+    let appended = in_sync.and_then(|()| match part.checked {
+        None => partition.append(batches, AppendSource::Client, now_ms()),
+        Some(prepared) => {
+            let Prepared {
+                checked,
+                recompressed,
+            } = prepared?;
+            let mut recompressed = recompressed;
+            let bytes = recompressed.as_deref_mut().unwrap_or(batches);
+            partition.append_produced(bytes, &checked, now_ms())
+        }
+    });
     match appended {
         Ok(info) => Ok((partition, info)),
         Err(error) => {

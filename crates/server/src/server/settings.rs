@@ -11,6 +11,7 @@ use tarn_wire::{Str, Uuid};
 
 use super::BoundListener;
 use crate::config::{Config, keys};
+use crate::decompression::Decompression;
 use crate::net::budget::ByteBudget;
 use crate::net::frames::ReadLimits;
 use crate::net::listener::ConnectionCaps;
@@ -146,6 +147,14 @@ pub(super) fn budget(config: &Config) -> ByteBudget {
         bytes if bytes > 0 => ByteBudget::new(bytes as u64, frame),
         _ => ByteBudget::new(ByteBudget::default_bytes(), frame),
     }
+}
+
+pub(super) fn decompression(config: &Config) -> Decompression {
+    let number = |key| usize::try_from(config.number(key)).unwrap_or(0);
+    Decompression::new(
+        number("decompression.threads"),
+        number("decompression.memory.bytes"),
+    )
 }
 
 /// Size of a socket buffer, when it was set by hand; otherwise the system tunes it, which is better on long paths.

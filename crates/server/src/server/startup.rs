@@ -72,6 +72,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
         groups,
         mirror,
         sessions: Mutex::new(SessionCache::new(slots)),
+        decompression: settings::decompression(&config),
         advertised,
         broker_epoch,
         producer_ids: Default::default(),

@@ -2,7 +2,9 @@
 
 use super::{BrokerKey, dynamic, read_only};
 use tarn_metadata::config::ConfigType::{Boolean, Double, Int, List, Long, Short, String};
-use tarn_metadata::config::Validator::{Any, AtLeast, Fraction, ListOf, OneOf};
+use tarn_metadata::config::Validator::{
+    Any, AtLeast, Between, ExactOrBetween, Fraction, ListOf, OneOf,
+};
 
 #[rustfmt::skip]
 pub(super) const KEYS: &[BrokerKey] = &[
@@ -10,7 +12,9 @@ pub(super) const KEYS: &[BrokerKey] = &[
     read_only("auto.create.topics.enable", Boolean, Some("true"), Any, "Whether Metadata for an unknown topic may create it."),
     read_only("broker.id", Int, Some("-1"), Any, "Old spelling of node.id; -1 means not set."),
     read_only("broker.rack", String, None, Any, "Rack of this broker, reported to clients."),
-    dynamic("compression.type", String, Some("producer"), OneOf(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]), "Codec in which batches are stored; `producer` keeps what the producer chose."),
+    dynamic("compression.gzip.level", Int, Some("-1"), ExactOrBetween(-1, 1, 9), "Default of the topic key compression.gzip.level."),
+    dynamic("compression.type", String, Some("producer"), OneOf(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]), "Default of the topic key compression.type: codec in which batches are stored; `producer` keeps what the producer chose."),
+    dynamic("compression.zstd.level", Int, Some("3"), Between(-131072, 22), "Default of the topic key compression.zstd.level."),
     read_only("connections.max.idle.ms", Long, Some("600000"), Any, "A connection without a request for this long is closed."),
     read_only("controller.listener.names", List, None, Any, "Names of the listeners that the metadata quorum uses."),
     read_only("controller.quorum.bootstrap.servers", List, Some(""), Any, "Addresses where a node looks for the metadata quorum."),

@@ -4,9 +4,7 @@ use super::{BrokerKey, inert, inert_dynamic, inert_internal};
 use tarn_metadata::config::ConfigType::{
     Boolean, Class, Double, Int, List, Long, Password, Short, String,
 };
-use tarn_metadata::config::Validator::{
-    Any, AtLeast, Between, ExactOrBetween, Fraction, ListOf, NonEmpty, OneOf,
-};
+use tarn_metadata::config::Validator::{Any, AtLeast, Between, Fraction, ListOf, NonEmpty, OneOf};
 
 #[rustfmt::skip]
 pub(super) const KEYS: &[BrokerKey] = &[
@@ -21,9 +19,7 @@ pub(super) const KEYS: &[BrokerKey] = &[
     inert("broker.heartbeat.interval.ms", Int, Some("2000"), Any, "registration with a remote controller"),
     inert("broker.session.timeout.ms", Int, Some("9000"), Any, "registration with a remote controller"),
     inert("client.quota.callback.class", Class, None, Any, "quotas"),
-    inert_dynamic("compression.gzip.level", Int, Some("-1"), ExactOrBetween(-1, 1, 9), "codec levels"),
-    inert_dynamic("compression.lz4.level", Int, Some("9"), Between(1, 17), "codec levels"),
-    inert_dynamic("compression.zstd.level", Int, Some("3"), Between(-131072, 22), "codec levels"),
+    inert_dynamic("compression.lz4.level", Int, Some("9"), Between(1, 17), "levels of lz4: there is one here"),
     inert_dynamic("config.providers", List, Some(""), Any, "configuration providers"),
     inert("connection.failed.authentication.delay.ms", Int, Some("100"), AtLeast(0), "authentication"),
     inert("connections.max.reauth.ms", Long, Some("0"), Any, "SASL"),
