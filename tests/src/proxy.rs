@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -85,4 +86,60 @@ fn requests(mut from: TcpStream, mut to: TcpStream, kept: &Frames, delay: Durati
 fn bytes(mut from: TcpStream, mut to: TcpStream) {
     std::io::copy(&mut from, &mut to).ok();
     to.shutdown(Shutdown::Both).ok();
+}
+
+/// A relay whose far end can be changed: another cluster behind the same address.
+#[derive(Debug)]
+pub struct Switch {
+    far: Arc<AtomicU16>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Switch {
+    /// Relays connections from `port` to `to` (both on loopback) until told otherwise.
+    ///
+    /// # Panics
+    /// When the port is taken.
+    #[must_use]
+    pub fn start(port: u16, to: u16) -> Self {
+        let listener =
+            TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).expect("port of the relay");
+        let switch = Self {
+            far: Arc::new(AtomicU16::new(to)),
+            open: Arc::default(),
+        };
+        let (far, open) = (switch.far.clone(), switch.open.clone());
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let to = far.load(Ordering::SeqCst);
+                let Ok(other) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], to))) else {
+                    continue;
+                };
+                let ends = [
+                    near.try_clone(),
+                    other.try_clone(),
+                    near.try_clone(),
+                    other.try_clone(),
+                ];
+                let [Ok(a), Ok(b), Ok(kept_near), Ok(kept_far)] = ends else {
+                    continue;
+                };
+                let mut kept = open.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend([kept_near, kept_far]);
+                drop(kept);
+                thread::spawn(move || bytes(near, other));
+                thread::spawn(move || bytes(b, a));
+            }
+        });
+        switch
+    }
+
+    /// From now on `to` is behind the address; what is open ends.
+    pub fn to(&self, to: u16) {
+        self.far.store(to, Ordering::SeqCst);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        for end in open.drain(..) {
+            end.shutdown(Shutdown::Both).ok();
+        }
+    }
 }

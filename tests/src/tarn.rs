@@ -393,7 +393,7 @@ fn config(dir: &Path, port: u16, controller_port: u16, settings: &[(&str, &str)]
         "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n\
          advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
          controller.quorum.voters=1@127.0.0.1:{controller_port}\nlog.dirs={}\nauto.create.topics.enable=false\n\
-         mirror.metadata.refresh.interval.ms=1000\ngroup.initial.rebalance.delay.ms=0\n",
+         mirror.metadata.refresh.interval.ms=1000\nmirror.source.topic.deletion.after.ms=2000\ngroup.initial.rebalance.delay.ms=0\n",
         dir.join("data").display()
     );
     for (key, value) in settings {

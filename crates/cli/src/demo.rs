@@ -270,6 +270,7 @@ mod tests {
             leader: 1,
             desired_state: None,
             last_fetch_age_ms: 0,
+            beyond: Default::default(),
         }
     }
 

@@ -87,7 +87,7 @@ pub(crate) async fn describe(bootstrap: &str, mirror: &str) -> Result<Vec<Partit
         .await?
         .describe(Some(mirror))
         .await?
-        .0)
+        .rows)
 }
 
 async fn run(personality: Personality, options: &Options) -> Result<(), CliError> {

@@ -1,5 +1,8 @@
 //! A cluster as a client sees it: bootstrap addresses, the brokers it names, and one shared connection to each.
 //!
+//! Where the cluster's id is known, every shared connection proves it before it is used: what another cluster says (an address that moved, a
+//! name that resolves wrongly for a moment) is never learnt, and a node that turns out to be another cluster's is forgotten.
+//!
 //! Addresses are tried in rotation, a broker that cannot be reached is left alone for a while (backoff), and a broken connection
 //! is made anew at the next call. There is no task here but those of the handles.
 
@@ -17,10 +20,17 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::connection::{Connection, ConnectionOptions};
 use crate::handle::Handle;
-use crate::{ClientError, HostPort, Peer, Result};
+use crate::{ClientError, HostPort, Peer, Result, text_cut};
 
+/// Longest host name that is believed, in bytes: that of the domain name system.
+const HOST_BYTES_MAX: usize = 255;
 /// Most brokers that are kept from a metadata answer.
 const BROKERS_MAX: usize = 10_000;
+/// Version 0 cannot ask for "no topics"; version 4 (0.11) can forbid auto-creation.
+const METADATA_VERSIONS: VersionRange =
+    VersionRange::new(4, <MetadataRequest as tarn_wire::Message>::VERSIONS.max);
+/// How often a question is sent before a connectivity error is told.
+const QUESTION_TRIES_MAX: usize = 3;
 /// Most addresses tried for one call before it fails.
 const TRIES_MAX: usize = 16;
 
@@ -37,6 +47,8 @@ pub struct ClusterOptions {
     pub reconnect_backoff_max: Duration,
     /// Closes connections nobody used for this long; `None` keeps them.
     pub idle_max: Option<Duration>,
+    /// The id of the cluster that must answer; `None` = not known, the first that answers is believed.
+    pub cluster_id: Option<Str>,
 }
 
 impl ClusterOptions {
@@ -48,6 +60,7 @@ impl ClusterOptions {
             reconnect_backoff: Duration::from_millis(50),
             reconnect_backoff_max: Duration::from_secs(1),
             idle_max: Some(Duration::from_secs(540)),
+            cluster_id: None,
         }
     }
 }
@@ -143,17 +156,20 @@ impl Cluster {
     /// A shared connection to any broker: one of those the cluster named, else a bootstrap address.
     ///
     /// # Errors
+    /// [`ClientError::WrongCluster`] when another cluster answers at one of the addresses and the right one at none, else
     /// [`ClientError::NoBroker`] with the reason of every address that was tried.
     pub async fn any(&self) -> Result<Handle> {
         let mut reasons: Vec<String> = Vec::new();
+        let mut wrong = None;
         for peer in self.candidates() {
             match self.connect(&peer).await {
                 Ok(handle) => return Ok(handle),
+                Err(e @ ClientError::WrongCluster { .. }) => wrong = Some(e),
                 Err(e) => reasons.push(e.to_string()),
             }
         }
         reasons.dedup();
-        Err(ClientError::NoBroker(reasons.join("; ")))
+        Err(wrong.unwrap_or_else(|| ClientError::NoBroker(reasons.join("; "))))
     }
 
     /// Addresses in the order they should be tried: open connections, then the others in rotation.
@@ -260,20 +276,51 @@ impl Cluster {
         {
             return Err(ClientError::BackingOff(error.to_string()));
         }
-        let options = self.inner.options.connection.clone();
-        match self.open(peer.clone(), options).await {
-            Ok(connection) => {
-                let handle = Handle::new(connection, self.inner.options.idle_max);
+        match self.open_proven(peer).await {
+            Ok(handle) => {
                 state.backoff.reset();
                 state.failed = None;
                 state.handle = Some(handle.clone());
                 Ok(handle)
             }
+            // Said of this moment only: the right cluster may be there again at the next question, and whoever asks has pauses of its own.
+            Err(e @ ClientError::WrongCluster { .. }) => Err(e),
             Err(e) => {
                 let wait = state.backoff.next_wait();
                 state.failed = Some((e.clone(), Instant::now() + wait));
                 Err(e)
             }
+        }
+    }
+
+    /// A connection that has proven to lead to the cluster it should lead to.
+    async fn open_proven(&self, peer: &Peer) -> Result<Handle> {
+        let options = self.inner.options.connection.clone();
+        let connection = self.open(peer.clone(), options).await?;
+        let handle = Handle::new(connection, self.inner.options.idle_max);
+        if self.inner.options.cluster_id.is_some() {
+            let question = metadata_request(&MetadataTopics::None);
+            let response = handle.call_within(&question, METADATA_VERSIONS).await?;
+            self.prove(peer, &response)?;
+        }
+        Ok(handle)
+    }
+
+    /// Refuses the answer of another cluster; an answer without an id proves nothing. The node it came from is another's by now.
+    fn prove(&self, peer: &Peer, response: &MetadataResponse) -> Result<()> {
+        let found = response.cluster_id.as_ref().filter(|id| !id.is_empty());
+        match (&self.inner.options.cluster_id, found) {
+            (Some(expected), Some(found)) if expected != found => {
+                if let Some(node) = peer.node {
+                    self.inner.view.lock().brokers.remove(&node);
+                }
+                Err(ClientError::WrongCluster {
+                    peer: peer.clone(),
+                    found: Str::from(text_cut(found)),
+                    expected: expected.clone(),
+                })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -311,7 +358,7 @@ impl Cluster {
         wanted: VersionRange,
     ) -> Result<R::Response> {
         let mut last = None;
-        for _ in 0..3 {
+        for _ in 0..QUESTION_TRIES_MAX {
             match self.any().await?.call_within(question, wanted).await {
                 Err(e) if e.is_connectivity() => last = Some(e),
                 other => return other,
@@ -334,24 +381,33 @@ impl Cluster {
     /// Any [`ClientError`]. Errors of single topics are in the answer.
     pub async fn metadata(&self, topics: &MetadataTopics) -> Result<MetadataResponse> {
         let request = metadata_request(topics);
-        // Version 0 cannot ask for "no topics"; version 4 (0.11) can forbid auto-creation.
-        let min = if matches!(topics, MetadataTopics::Ids(_)) {
-            12
-        } else {
-            4
+        let wanted = match topics {
+            MetadataTopics::Ids(_) => VersionRange::new(12, METADATA_VERSIONS.max),
+            _ => METADATA_VERSIONS,
         };
-        let wanted = VersionRange {
-            min,
-            max: <MetadataRequest as tarn_wire::Message>::VERSIONS.max,
-        };
-        let response = self.ask_any(&request, wanted).await?;
-        self.learn(&response);
-        Ok(response)
+        let mut last = None;
+        for _ in 0..QUESTION_TRIES_MAX {
+            let handle = self.any().await?;
+            match handle.call_within(&request, wanted).await {
+                Err(e) if e.is_connectivity() => last = Some(e),
+                Err(e) => return Err(e),
+                Ok(response) => {
+                    self.prove(handle.peer(), &response)?;
+                    self.learn(&response);
+                    return Ok(response);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| ClientError::NoBroker(String::new())))
     }
 
     fn learn(&self, response: &MetadataResponse) {
         let node = |b: &tarn_wire::messages::metadata_response::MetadataResponseBroker| {
             let port = u16::try_from(b.port).ok().filter(|&p| p > 0)?;
+            // No name is longer, so whoever sends a longer one has no address.
+            if b.host.len() > HOST_BYTES_MAX {
+                return None;
+            }
             let address = HostPort {
                 host: b.host.detach(),
                 port,
@@ -361,7 +417,7 @@ impl Cluster {
                 BrokerNode {
                     id: b.node_id,
                     address,
-                    rack: b.rack.as_ref().map(Str::detach),
+                    rack: b.rack.as_ref().map(|rack| Str::from(text_cut(rack))),
                 },
             ))
         };
@@ -377,7 +433,7 @@ impl Cluster {
                 .cluster_id
                 .as_ref()
                 .filter(|id| !id.is_empty())
-                .map(Str::detach);
+                .map(|id| Str::from(text_cut(id)));
             view.controller = (response.controller_id >= 0).then_some(response.controller_id);
             // An empty list is what a starting broker knows, not a cluster without brokers.
             if !brokers.is_empty() {
@@ -402,6 +458,9 @@ impl Cluster {
 
     /// Adds or moves a broker that an answer other than Metadata named (Fetch, Produce and others name new leaders).
     pub fn learn_node(&self, node: BrokerNode) {
+        if node.address.host.len() > HOST_BYTES_MAX {
+            return;
+        }
         self.inner.view.lock().brokers.insert(node.id, node);
         self.forget_old_slots();
     }
@@ -434,5 +493,56 @@ fn metadata_request(topics: &MetadataTopics) -> MetadataRequest {
         topics: list,
         allow_auto_topic_creation: false,
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_wire::messages::metadata_response::MetadataResponseBroker;
+
+    use super::*;
+
+    fn answer(cluster_id: &str, hosts: &[&str]) -> MetadataResponse {
+        let broker = |(id, host): (usize, &&str)| MetadataResponseBroker {
+            node_id: id as i32,
+            host: Str::from(*host),
+            port: 9092,
+            ..Default::default()
+        };
+        MetadataResponse {
+            cluster_id: Some(Str::from(cluster_id)),
+            brokers: hosts.iter().enumerate().map(broker).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn cluster(cluster_id: &str) -> Cluster {
+        let bootstrap = HostPort::parse_list("localhost:1").unwrap();
+        let mut options = ClusterOptions::new(bootstrap);
+        options.cluster_id = Some(Str::from(cluster_id));
+        Cluster::new(options)
+    }
+
+    /// H09: no host name is that long.
+    #[test]
+    fn a_host_name_that_is_none_is_not_learnt() {
+        let cluster = cluster("a");
+        let long = "x".repeat(32_700);
+        cluster.learn(&answer("a", &["good", &long]));
+        let view = cluster.view();
+        assert_eq!(view.brokers.keys().collect::<Vec<_>>(), [&0]);
+    }
+
+    /// M03: the node at whose address another cluster answers is forgotten, the others stay.
+    #[test]
+    fn a_node_that_answers_as_another_cluster_is_forgotten() {
+        let cluster = cluster("a");
+        cluster.learn(&answer("a", &["good", "moved"]));
+        let peer = node_peer(&cluster.view().brokers[&1]);
+        let refused = cluster.prove(&peer, &answer("b", &["elsewhere"]));
+        assert!(matches!(refused, Err(ClientError::WrongCluster { found, .. }) if found == *"b"));
+        assert_eq!(cluster.view().brokers.keys().collect::<Vec<_>>(), [&0]);
+        assert!(cluster.prove(&peer, &answer("a", &[])).is_ok());
+        assert!(cluster.prove(&peer, &answer("", &[])).is_ok(), "no proof");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tarn_wire::fetch_stream::FetchStreamError;
-use tarn_wire::{ErrorCode, WireError};
+use tarn_wire::{ErrorCode, Str, WireError};
 
 use crate::Peer;
 
@@ -113,12 +113,30 @@ pub enum ClientError {
     /// The cluster has no such broker (any more).
     #[error("node {0} is not among the brokers the cluster names")]
     UnknownNode(i32),
+    /// Another cluster answers there.
+    #[error("{peer} answered as cluster {found}, not as {expected}")]
+    WrongCluster {
+        /// Who answered.
+        peer: Peer,
+        /// Its cluster id.
+        found: Str,
+        /// The id that was to answer.
+        expected: Str,
+    },
     /// Every address was tried in vain.
     #[error("no broker of the cluster can be reached: {0}")]
     NoBroker(String),
     /// Connecting to this address failed a moment ago and is not tried again yet.
     #[error("{0}")]
     BackingOff(String),
+}
+
+/// Longest text of a peer that is kept, in bytes: enough to read, too little to hurt whoever stores, logs or sends it on.
+pub const FOREIGN_TEXT_BYTES_MAX: usize = 1024;
+
+/// A text that a peer wrote, cut where it is too long.
+pub fn text_cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(FOREIGN_TEXT_BYTES_MAX)]
 }
 
 fn hint(detail: &str) -> String {
@@ -197,8 +215,7 @@ impl ClientError {
         let code = ErrorCode(code);
         let detail = message
             .filter(|m| !m.is_empty())
-            .unwrap_or_else(|| code.message())
-            .to_string();
+            .map_or_else(|| code.message().to_string(), |m| text_cut(m).to_string());
         ClientError::Refused {
             peer: peer.clone(),
             api,

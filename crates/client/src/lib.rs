@@ -24,7 +24,7 @@ pub use address::{HostPort, Peer};
 pub use backoff::Backoff;
 pub use cluster::{BrokerNode, Cluster, ClusterOptions, ClusterView, MetadataTopics};
 pub use connection::{Connection, ConnectionOptions};
-pub use error::ClientError;
+pub use error::{ClientError, FOREIGN_TEXT_BYTES_MAX, text_cut};
 pub use handle::Handle;
 pub use lookup::CoordinatorKind;
 pub use stream::Security;

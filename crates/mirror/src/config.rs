@@ -213,6 +213,12 @@ impl MirrorConfig {
         }
     }
 
+    /// `mirror.source.topic.deletion.after.ms`.
+    pub fn deletion_after_ms(&self) -> i64 {
+        self.integer("mirror.source.topic.deletion.after.ms")
+            .unwrap_or(30_000)
+    }
+
     /// `mirror.allow.adopting.topics`.
     pub fn may_adopt_topics(&self) -> bool {
         self.flag("mirror.allow.adopting.topics")

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use tarn_metadata::{DesiredState, Image, Membership, TopicImage};
 use tarn_wire::{Str, Uuid};
 
-use crate::config::{BOOTSTRAP_SERVERS, MirrorConfig};
+use crate::commands::carried_configs;
+use crate::config::{BOOTSTRAP_SERVERS, MirrorConfig, TOPICS_INCLUDE};
 use crate::lifecycle::{LifeCycle, Shown, Tools};
+use crate::refresh::problems::ProblemKind;
 use crate::refresh::{MirrorStatus, Refresher};
 use crate::seam::{FetchProgress, MirrorPartition, Reachability};
 use crate::state::MirrorState;
@@ -39,10 +41,78 @@ pub struct DescribedPartition {
     pub retry_attempt: i16,
     /// Why it is FAILED, or what holds it up.
     pub error: Option<String>,
+    /// Since when, epoch ms; −1 = not known or nothing is wrong.
+    pub error_since_ms: i64,
+    /// Offsets that were gone at the source before they could be copied, since this broker fetches the partition.
+    pub skipped_offsets: i64,
+    /// Offsets cut here because the source's log is another one, since this broker fetches the partition.
+    pub truncated_offsets: i64,
     /// Age of the last good answer of the source, ms.
     pub last_fetch_age_ms: i64,
     /// Everything below is on disk here.
     pub durable_offset: i64,
+}
+
+/// Something about a mirror or one of its topics that an operator should know, beyond the state of partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// `refresh`, `topic`, `configs`, `join`: something does not work. `carried`: a fact.
+    pub kind: &'static str,
+    /// The topic, or the step of the refresh.
+    pub item: Str,
+    /// What.
+    pub text: String,
+    /// Since when, epoch ms; −1 = not known.
+    pub since_ms: i64,
+}
+
+/// Most notices in one answer.
+const NOTICES_MAX: usize = 1_000;
+
+/// The notices of a mirror.
+pub fn notices(tools: &Tools, refresher: &Refresher, mirror: &Str) -> Vec<Notice> {
+    let status = refresher.status(mirror);
+    let image = tools.metadata.image();
+    // Where nothing is to be copied nobody waits for the source.
+    let is_needed = || {
+        let mut members = image.members_of(mirror);
+        let config = MirrorConfig::of(&image, mirror, &tools.settings);
+        members.any(|(_, m)| m.desired == DesiredState::Mirroring)
+            || config
+                .get(TOPICS_INCLUDE)
+                .is_some_and(|list| !list.is_empty())
+    };
+    let source = status
+        .error
+        .iter()
+        .filter(|_| is_needed())
+        .map(|trouble| Notice {
+            kind: ProblemKind::Refresh.name(),
+            item: Str::from("source"),
+            text: trouble.text.clone(),
+            since_ms: trouble.since_ms,
+        });
+    let problems = status.problems.iter().map(|((kind, item), p)| Notice {
+        kind: kind.name(),
+        item: item.clone(),
+        text: p.text.clone(),
+        since_ms: p.since_ms,
+    });
+    let carried = image.members_of(mirror).filter_map(|(topic, _)| {
+        let carried = carried_configs(&image, mirror, topic);
+        let pairs: Vec<String> = carried.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        (!pairs.is_empty()).then(|| Notice {
+            kind: "carried",
+            item: topic.clone(),
+            text: pairs.join(" "),
+            since_ms: -1,
+        })
+    });
+    source
+        .chain(problems)
+        .chain(carried)
+        .take(NOTICES_MAX)
+        .collect()
 }
 
 /// A topic as it is shown.
@@ -145,6 +215,9 @@ impl View<'_> {
             desired,
             retry_attempt: 0,
             error: None,
+            error_since_ms: -1,
+            skipped_offsets: 0,
+            truncated_offsets: 0,
             last_fetch_age_ms: -1,
             durable_offset: -1,
         }
@@ -196,6 +269,7 @@ impl View<'_> {
                     shown.retry_attempt = record.retry_attempt;
                     if record.state == MirrorState::Failed {
                         shown.error = record.error.clone();
+                        shown.error_since_ms = record.changed_at_ms;
                     }
                 }
                 self.local(&mut shown, topic.id, p);
@@ -207,13 +281,19 @@ impl View<'_> {
                 };
                 let progress = self.tools.data.progress(&partition).unwrap_or_default();
                 self.source(&mut shown, &progress);
-                if shown.error.is_none() && member.desired == DesiredState::Mirroring {
-                    shown.error = self.hindrance(&topic.name, cell, &progress);
-                } else if shown.error.is_none() {
-                    shown.error = cell
-                        .and_then(|c| c.delay.as_ref())
-                        .map(|(text, _)| text.clone());
+                let hindrance = match shown.error {
+                    Some(_) => None,
+                    None if member.desired == DesiredState::Mirroring => {
+                        self.hindrance(&topic.name, cell, &progress)
+                    }
+                    None => cell.and_then(|c| c.delay.clone()),
+                };
+                if let Some((text, since_ms)) = hindrance {
+                    (shown.error, shown.error_since_ms) = (Some(text), since_ms);
                 }
+                let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+                shown.skipped_offsets = count(progress.skipped_offsets);
+                shown.truncated_offsets = count(progress.truncated_offsets);
                 shown
             })
             .collect()
@@ -253,24 +333,26 @@ impl View<'_> {
         shown.last_fetch_age_ms = since.map_or(-1, |ms| (self.now_ms - ms).max(0));
     }
 
-    /// Why a partition that is not FAILED does not go on as wished.
+    /// Why a partition that is not FAILED does not go on as wished, and since when.
     fn hindrance(
         &self,
         topic: &Str,
         cell: Option<&Shown>,
         progress: &FetchProgress,
-    ) -> Option<String> {
-        if let Reachability::Unreachable { reason, .. } = &self.reachability {
-            return Some(format!("source unreachable: {reason}"));
+    ) -> Option<(String, i64)> {
+        if let Reachability::Unreachable { reason, since_ms } = &self.reachability {
+            return Some((format!("source unreachable: {reason}"), *since_ms));
         }
-        if let Some((text, _)) = cell.and_then(|c| c.delay.as_ref()) {
-            return Some(text.clone());
+        if let Some(delay) = cell.and_then(|c| c.delay.clone()) {
+            return Some(delay);
         }
-        progress
-            .error
-            .as_ref()
-            .map(|e| e.to_string())
-            .or_else(|| self.status.topic_errors.get(topic).cloned())
+        let fetching = progress.error.as_ref();
+        let fetching = fetching.map(|e| (e.to_string(), progress.error_since_ms.unwrap_or(-1)));
+        let refresh = || {
+            let problem = self.status.problems.get(ProblemKind::Topic, topic)?;
+            Some((problem.text.clone(), problem.since_ms))
+        };
+        fetching.or_else(refresh)
     }
 
     /// A member that does not exist here yet.

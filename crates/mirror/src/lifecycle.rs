@@ -88,8 +88,8 @@ pub struct LifeCycle {
     refresh: Mutex<Option<RefreshHook>>,
 }
 
-/// Called with a mirror's name when fresh source metadata would help.
-pub type RefreshHook = Arc<dyn Fn(&Str) + Send + Sync>;
+/// Called with a mirror's and a topic's name when fresh source metadata of the topic would help.
+pub type RefreshHook = Arc<dyn Fn(&Str, &Str) + Send + Sync>;
 
 impl LifeCycle {
     /// A life cycle without partitions; [`LifeCycle::start`] begins its work.
@@ -319,10 +319,10 @@ impl FetchEvents for LifeCycle {
         self.with_cell(partition, |cell, at| cell.fail(failure, at));
     }
 
-    fn refresh_wanted(&self, mirror: &Str) {
+    fn refresh_wanted(&self, mirror: &Str, topic: &Str) {
         let hook = self.refresh.lock().clone();
         if let Some(hook) = hook {
-            hook(mirror);
+            hook(mirror, topic);
         }
     }
 

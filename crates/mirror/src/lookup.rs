@@ -1,12 +1,15 @@
 //! Data plane: what the source remembers of mirroring from us (mirroring.md §11), over the mirror RPCs 98 and 99 of a foreign cluster.
 //!
 //! Asks in the late form, which an early server reads too, and decodes the answer strictly as late, then as early. The result is
-//! three-valued: only a source that certainly has no mirror from us, or no mirroring at all, is "no record".
+//! three-valued: only a source that certainly has no mirror from us, or no mirroring at all, is "no record". What many partitions ask at
+//! once goes out in one question to each broker, without the states of all others where the source can leave them out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tarn_client::{Handle, MetadataTopics, Versions};
+use parking_lot::Mutex;
+use tarn_client::{Handle, MetadataTopics, Versions, text_cut};
 use tarn_wire::messages::describe_cluster_mirrors_request::LastMirrorEpochLookup;
 use tarn_wire::messages::{
     DescribeClusterMirrorsRequest, DescribeClusterMirrorsResponse, DescribeMirrorsResponse,
@@ -14,12 +17,24 @@ use tarn_wire::messages::{
 };
 use tarn_wire::{ApiKey, ErrorCode, Message, Str, Uuid, decode_exact, encode_body};
 
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
 use crate::prepare::decide::Lookup;
 use crate::seam::{ForeignMirror, SourceError};
 use crate::source::SourceClient;
 
 const LIST: ApiKey = ApiKey(98);
 const DESCRIBE: ApiKey = ApiKey(99);
+/// How long look-ups are gathered before they are sent together.
+const GATHER: Duration = Duration::from_millis(20);
+/// Most partitions in one question.
+const LOOKUPS_PER_QUESTION_MAX: usize = 5_000;
+/// Most brokers of a source that are asked.
+const BROKERS_MAX: usize = 1_000;
+/// How long connections to the source's brokers are waited for.
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The control keys of mirroring; a stock Kafka may use single ones of these numbers for something else.
 const MIRROR_KEYS: [i16; 4] = [95, 96, 98, 99];
 /// State name of a partition that is not mirrored any more, the same in all dialects.
@@ -48,8 +63,52 @@ struct Listed {
 struct Described {
     /// Mirror, topic, partition, state name, last mirror epoch (early) or −1.
     partitions: Vec<(Str, Str, i32, Str, i32)>,
-    /// Answers to the look-ups (late).
-    lookups: Vec<(Uuid, i32, i32)>,
+    /// Answers to the look-ups (late): topic id, partition, epoch, and what our own brokers say.
+    lookups: Vec<(Uuid, i32, i32, Option<LookupAnswer>)>,
+}
+
+/// What one source broker says of one partition, as it travels between our own brokers (`Answer` of a look-up result).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookupAnswer {
+    /// The last epoch it mirrored from the asking cluster.
+    Known(i32),
+    /// It certainly mirrored nothing.
+    None,
+    /// It cannot say right now.
+    Unknown,
+    /// It still mirrors the partition.
+    Mirrored,
+}
+
+impl LookupAnswer {
+    /// 0 is what a broker sends that does not know these answers.
+    pub(crate) fn byte(self) -> i8 {
+        match self {
+            LookupAnswer::Known(_) => 1,
+            LookupAnswer::None => 2,
+            LookupAnswer::Unknown => 3,
+            LookupAnswer::Mirrored => 4,
+        }
+    }
+
+    /// The epoch for those who read nothing else; −1 = none.
+    pub(crate) fn epoch(self) -> i32 {
+        match self {
+            LookupAnswer::Known(epoch) => epoch,
+            _ => -1,
+        }
+    }
+
+    /// `None` = the broker does not say.
+    fn of(byte: i8, epoch: i32) -> Option<LookupAnswer> {
+        match byte {
+            1 if epoch >= 0 => Some(LookupAnswer::Known(epoch)),
+            2 => Some(LookupAnswer::None),
+            1 | 3 => Some(LookupAnswer::Unknown),
+            4 => Some(LookupAnswer::Mirrored),
+            _ => None,
+        }
+    }
 }
 
 /// Mirrors the source runs from `cluster_id`, with the topics that are not stopped. Empty when it has no mirroring.
@@ -57,13 +116,10 @@ pub(crate) async fn mirrors_from(
     client: &SourceClient,
     cluster_id: Str,
 ) -> Result<Vec<ForeignMirror>, SourceError> {
-    let Some(handles) = capable_brokers(client).await? else {
+    let Some(brokers) = capable_brokers(client).await? else {
         return Ok(Vec::new());
     };
-    let Some(first) = handles.first() else {
-        return Ok(Vec::new());
-    };
-    let listed = list(client, first).await?;
+    let listed = brokers.list(client, true).await?;
     let mut found: BTreeMap<Str, ForeignMirror> = BTreeMap::new();
     let mut ask_topics = false;
     for mirror in listed
@@ -80,8 +136,11 @@ pub(crate) async fn mirrors_from(
     }
     if ask_topics {
         let names: Vec<Str> = found.keys().cloned().collect();
-        for handle in &handles {
-            let described = describe(client, handle, &names, None, &[]).await?;
+        for handle in &brokers.handles {
+            // A broker that is away spoils only what it leads.
+            let Ok(described) = describe(client, handle, &names, None).await else {
+                continue;
+            };
             for (mirror, topic, _, state, _) in described.partitions {
                 let Some(foreign) = found.get_mut(&mirror).filter(|_| state != STOPPED) else {
                     continue;
@@ -104,24 +163,79 @@ pub(crate) enum LookupOutcome {
     Loop(String),
 }
 
-/// Asks every broker of the source for the last epoch it mirrored of this partition from us.
+/// Which partition is asked for: topic id at the source (zero = none), name, number.
+pub(crate) type Asked = (Uuid, Str, i32);
+
+/// Look-ups of one source that wait for the next question.
+#[derive(Debug, Default)]
+pub(crate) struct Lookups {
+    waiting: Mutex<VecDeque<Waiting>>,
+    /// Whoever holds it asks for all that wait.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    asked: Asked,
+    answer: oneshot::Sender<LookupOutcome>,
+}
+
+/// Asks every broker of the source for the last epoch it mirrored of this partition from us, together with whoever else asks now.
 pub(crate) async fn last_mirror_epoch(
     client: &SourceClient,
     own_cluster_id: &Str,
-    (topic_id, topic, partition): (Uuid, &Str, i32),
+    asked: Asked,
 ) -> LookupOutcome {
-    let unknown = |e: SourceError| LookupOutcome::Found(Lookup::Unknown(e.to_string()));
-    let handles = match capable_brokers(client).await {
-        Ok(Some(handles)) => handles,
-        Ok(None) => return LookupOutcome::Found(Lookup::NoRecord),
-        Err(e) => return unknown(e),
+    let lookups = client.lookups();
+    let (answer, mut answered) = oneshot::channel();
+    lookups.waiting.lock().push_back(Waiting { asked, answer });
+    loop {
+        let _turn = tokio::select! {
+            biased;
+            answer = &mut answered => return answer.unwrap_or_else(|_| given_up()),
+            turn = lookups.turn.lock() => turn,
+        };
+        match answered.try_recv() {
+            Ok(answer) => return answer,
+            Err(oneshot::error::TryRecvError::Closed) => return given_up(),
+            Err(oneshot::error::TryRecvError::Empty) => {}
+        }
+        tokio::time::sleep(GATHER).await;
+        let batch: Vec<Waiting> = {
+            let mut waiting = lookups.waiting.lock();
+            // Preparations that were given up meanwhile need no answer.
+            waiting.retain(|w| !w.answer.is_closed());
+            let count = waiting.len().min(LOOKUPS_PER_QUESTION_MAX);
+            waiting.drain(..count).collect()
+        };
+        let asked: Vec<Asked> = batch.iter().map(|w| w.asked.clone()).collect();
+        let outcomes = look_up(client, own_cluster_id, &asked).await;
+        for (waiting, outcome) in batch.into_iter().zip(outcomes) {
+            let _ = waiting.answer.send(outcome);
+        }
+    }
+}
+
+/// Whoever asked for several of us went away before the answer came.
+fn given_up() -> LookupOutcome {
+    LookupOutcome::Found(Lookup::Unknown("the look-up was given up".to_string()))
+}
+
+/// One question to each broker for all of these; as many outcomes in the same order.
+async fn look_up(
+    client: &SourceClient,
+    own_cluster_id: &Str,
+    asked: &[Asked],
+) -> Vec<LookupOutcome> {
+    let all = |lookup: Lookup| vec![LookupOutcome::Found(lookup); asked.len()];
+    let brokers = match capable_brokers(client).await {
+        Ok(Some(brokers)) => brokers,
+        Ok(None) => return all(Lookup::NoRecord),
+        Err(e) => return all(Lookup::Unknown(e.to_string())),
     };
-    let Some(first) = handles.first() else {
-        return LookupOutcome::Found(Lookup::NoRecord);
-    };
-    let listed = match list(client, first).await {
+    let listed = match brokers.list(client, false).await {
         Ok(listed) => listed,
-        Err(e) => return unknown(e),
+        Err(e) => return all(Lookup::Unknown(e.to_string())),
     };
     // A mirror that does not know its source yet may be one from us.
     let may_be_ours =
@@ -135,81 +249,187 @@ pub(crate) async fn last_mirror_epoch(
         .iter()
         .any(|m| m.source_cluster_id == *own_cluster_id);
     if names.is_empty() {
-        return LookupOutcome::Found(Lookup::NoRecord);
+        return all(Lookup::NoRecord);
+    }
+    if let Some(e) = brokers.away {
+        return all(Lookup::Unknown(format!(
+            "a broker of the source that may know the last mirror epoch is away: {e}"
+        )));
     }
     let mut answers = Vec::new();
-    for handle in &handles {
-        match describe(
-            client,
-            handle,
-            &names,
-            Some(own_cluster_id),
-            &[(topic_id, partition)],
-        )
-        .await
-        {
-            Ok(described) => answers.push(described),
-            Err(e) => return unknown(e),
+    for handle in &brokers.handles {
+        match describe(client, handle, &names, Some((own_cluster_id, asked))).await {
+            Ok(described) => answers.push(described.by_partition()),
+            Err(e) => return all(Lookup::Unknown(e.to_string())),
         }
     }
-    judge(&answers, (topic_id, topic, partition), certain)
+    asked
+        .iter()
+        .map(|one| judge(&answers, one, certain))
+        .collect()
+}
+
+/// A last mirror epoch (−1 = none told), and what our own brokers say beyond it.
+type LookedUp = (i32, Option<LookupAnswer>);
+
+/// Of one partition: mirror, state name, last mirror epoch.
+type MirrorStates = Vec<(Str, Str, i32)>;
+
+/// What a broker said, found by partition.
+#[derive(Debug, Default)]
+struct ByPartition {
+    /// By topic name and number.
+    states: BTreeMap<(Str, i32), MirrorStates>,
+    /// By topic id and number.
+    lookups: BTreeMap<(Uuid, i32), LookedUp>,
+}
+
+impl Described {
+    fn by_partition(self) -> ByPartition {
+        let mut found = ByPartition::default();
+        for (mirror, topic, index, state, epoch) in self.partitions {
+            let of = found.states.entry((topic, index)).or_default();
+            of.push((mirror, state, epoch));
+        }
+        for (id, index, epoch, answer) in self.lookups {
+            found.lookups.insert((id, index), (epoch, answer));
+        }
+        found
+    }
+}
+
+/// What our own brokers said of one partition; `None` = somebody did not say.
+fn judge_answers(answers: &[ByPartition], key: (Uuid, i32)) -> Option<LookupAnswer> {
+    let said = answers.iter().map(|a| a.lookups.get(&key)?.1);
+    let said: Vec<LookupAnswer> = said.collect::<Option<_>>()?;
+    if said.contains(&LookupAnswer::Mirrored) {
+        return Some(LookupAnswer::Mirrored);
+    }
+    if said.contains(&LookupAnswer::Unknown) {
+        return Some(LookupAnswer::Unknown);
+    }
+    let epoch = said.iter().map(|a| a.epoch()).max()?;
+    Some(if epoch >= 0 {
+        LookupAnswer::Known(epoch)
+    } else {
+        LookupAnswer::None
+    })
 }
 
 /// Pure: the answers of all brokers to one look-up. `certain` = a mirror from us exists.
 fn judge(
-    answers: &[Described],
-    (topic_id, topic, partition): (Uuid, &Str, i32),
+    answers: &[ByPartition],
+    (topic_id, topic, partition): &Asked,
     certain: bool,
 ) -> LookupOutcome {
+    let partition = *partition;
+    let still = |mirror: &str, state: &str| {
+        LookupOutcome::Loop(format!(
+            "the source still mirrors {topic}-{partition} from here{mirror}{state}: stop it there first"
+        ))
+    };
+    let cannot_say = || {
+        LookupOutcome::Found(Lookup::Unknown(format!(
+            "the source has a mirror from here but does not tell the last mirror epoch of {topic}-{partition} (its coordinator may be loading)"
+        )))
+    };
+    match judge_answers(answers, (*topic_id, partition)) {
+        Some(LookupAnswer::Mirrored) => return still("", ""),
+        Some(LookupAnswer::Unknown) => return cannot_say(),
+        Some(LookupAnswer::Known(epoch)) => return LookupOutcome::Found(Lookup::Epoch(epoch)),
+        Some(LookupAnswer::None) => return LookupOutcome::Found(Lookup::NoRecord),
+        None => {}
+    }
     let mut epoch = -1;
     let mut listed = false;
     for answer in answers {
-        for (mirror, name, index, state, last_epoch) in &answer.partitions {
-            if name != topic || *index != partition {
-                continue;
-            }
+        let states = answer.states.get(&(topic.clone(), partition));
+        for (mirror, state, last_epoch) in states.into_iter().flatten() {
             listed = true;
             if state != STOPPED && certain {
-                let text = format!(
-                    "the source still mirrors {topic}-{partition} from here in its mirror {mirror} ({state}): stop it there first"
-                );
-                return LookupOutcome::Loop(text);
+                let (mirror, state) = (format!(" in its mirror {mirror}"), format!(" ({state})"));
+                return still(&mirror, &state);
             }
             epoch = epoch.max(*last_epoch);
         }
-        let mine = answer
-            .lookups
-            .iter()
-            .filter(|(id, index, _)| *id == topic_id && *index == partition);
-        epoch = mine.map(|&(_, _, found)| found).fold(epoch, i32::max);
+        let mine = answer.lookups.get(&(*topic_id, partition));
+        epoch = mine.map_or(epoch, |(found, _)| epoch.max(*found));
     }
-    LookupOutcome::Found(match epoch {
-        0.. => Lookup::Epoch(epoch),
-        _ if certain || listed => Lookup::Unknown(format!(
-            "the source has a mirror from here but does not tell the last mirror epoch of {topic}-{partition} (its coordinator may be loading)"
-        )),
-        _ => Lookup::NoRecord,
-    })
+    match epoch {
+        0.. => LookupOutcome::Found(Lookup::Epoch(epoch)),
+        _ if certain || listed => cannot_say(),
+        _ => LookupOutcome::Found(Lookup::NoRecord),
+    }
 }
 
-/// Connections to all brokers when they have mirroring; `None` when none of them has.
-async fn capable_brokers(client: &SourceClient) -> Result<Option<Vec<Handle>>, SourceError> {
+/// The brokers of a source that has mirroring.
+struct Brokers {
+    /// Connections to those that can be reached; never empty.
+    handles: Vec<Handle>,
+    /// Why one of the others cannot be.
+    away: Option<SourceError>,
+}
+
+impl Brokers {
+    /// The mirrors, as any broker that answers lists them.
+    async fn list(
+        &self,
+        client: &SourceClient,
+        with_topics: bool,
+    ) -> Result<Vec<Listed>, SourceError> {
+        let mut last = None;
+        for handle in &self.handles {
+            match list(client, handle, with_topics).await {
+                Err(e) if e.is_unreachable() => last = Some(e),
+                answered => return answered,
+            }
+        }
+        Err(last.unwrap_or_else(|| SourceError::Unreachable("no broker was asked".into())))
+    }
+}
+
+/// The brokers of the source when it has mirroring; `None` when it has not, which one broker without it decides. Brokers are connected side by
+/// side, so that one that swallows connections holds up no other.
+async fn capable_brokers(client: &SourceClient) -> Result<Option<Brokers>, SourceError> {
     let cluster = client.cluster()?;
     client.metadata(&MetadataTopics::None).await?;
-    let ids: Vec<i32> = cluster.view().brokers.keys().copied().collect();
-    let mut handles = Vec::new();
+    let ids = cluster.view().brokers.into_keys().take(BROKERS_MAX);
+    let mut connecting = JoinSet::new();
     for id in ids {
-        let handle = client.note(cluster.broker(id).await)?;
-        if has_mirroring(handle.versions()) {
-            handles.push(handle);
+        let cluster = cluster.clone();
+        connecting.spawn(async move { cluster.broker(id).await });
+    }
+    let (mut handles, mut away) = (Vec::new(), None);
+    let deadline = Instant::now() + CONNECT_WAIT_MAX;
+    while !connecting.is_empty() {
+        let Ok(next) = tokio::time::timeout_at(deadline, connecting.join_next()).await else {
+            let seconds = CONNECT_WAIT_MAX.as_secs();
+            let text = format!("no connection within {seconds} s");
+            away = Some(SourceError::Unreachable(text));
+            break;
+        };
+        let Some(Ok(outcome)) = next else { continue };
+        match client.note_broker(outcome) {
+            Ok(handle) if has_mirroring(handle.versions()) => handles.push(handle),
+            Ok(_) => return Ok(None),
+            Err(e) => away = Some(e),
         }
     }
-    Ok((!handles.is_empty()).then_some(handles))
+    if !handles.is_empty() {
+        return Ok(Some(Brokers { handles, away }));
+    }
+    Err(away.unwrap_or_else(|| {
+        SourceError::Unreachable("the source names no broker to ask for its mirrors".into())
+    }))
 }
 
-async fn list(client: &SourceClient, handle: &Handle) -> Result<Vec<Listed>, SourceError> {
+async fn list(
+    client: &SourceClient,
+    handle: &Handle,
+    with_topics: bool,
+) -> Result<Vec<Listed>, SourceError> {
     let mut answer = ask_list(client, handle, false).await?;
-    if answer.iter().any(|m| m.active_topics.is_some()) {
+    if with_topics && answer.iter().any(|m| m.active_topics.is_some()) {
         // Proven late: only now may the body say so, an early server would misread it.
         answer = ask_list(client, handle, true).await?;
     }
@@ -251,18 +471,22 @@ async fn describe(
     client: &SourceClient,
     handle: &Handle,
     mirrors: &[Str],
-    own_cluster_id: Option<&Str>,
-    wanted: &[(Uuid, i32)],
+    wanted: Option<(&Str, &[Asked])>,
 ) -> Result<Described, SourceError> {
-    let lookup = |&(topic_id, p): &(Uuid, i32)| LastMirrorEpochLookup {
+    let mut by_topic: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
+    for (topic_id, _, partition) in wanted.into_iter().flat_map(|(_, asked)| asked) {
+        by_topic.entry(*topic_id).or_default().push(*partition);
+    }
+    let lookup = |(topic_id, partitions): (Uuid, Vec<i32>)| LastMirrorEpochLookup {
         topic_id,
-        partitions: vec![p],
+        partitions,
         ..Default::default()
     };
     let request = DescribeClusterMirrorsRequest {
         mirror_names: mirrors.to_vec(),
-        cluster_id: own_cluster_id.cloned(),
-        last_mirror_epoch_lookups: wanted.iter().map(lookup).collect(),
+        cluster_id: wanted.map(|(cluster_id, _)| cluster_id.clone()),
+        last_mirror_epoch_lookups: by_topic.into_iter().map(lookup).collect(),
+        lookups_only: wanted.is_some(),
         ..Default::default()
     };
     let body = ask(client, handle, DESCRIBE, &request).await?;
@@ -294,7 +518,9 @@ fn described_late(response: &DescribeClusterMirrorsResponse) -> Described {
     }
     for result in &response.lookup_results {
         let of = |p: &tarn_wire::messages::describe_cluster_mirrors_response::LookupPartition| {
-            (result.topic_id, p.partition_index, p.last_mirror_epoch)
+            let answer = LookupAnswer::of(p.answer, p.last_mirror_epoch);
+            let epoch = p.last_mirror_epoch;
+            (result.topic_id, p.partition_index, epoch, answer)
         };
         described.lookups.extend(result.partitions.iter().map(of));
     }
@@ -345,7 +571,7 @@ fn check(code: i16, message: Option<&str>) -> Result<(), SourceError> {
         ErrorCode::UNSUPPORTED_VERSION => Ok(()),
         code => Err(SourceError::Other(format!(
             "the source refused: {}",
-            message.unwrap_or_else(|| code.message())
+            message.map_or_else(|| code.message(), text_cut)
         ))),
     }
 }
@@ -370,18 +596,58 @@ mod tests {
     }
 
     fn judged(answers: &[Described], certain: bool) -> LookupOutcome {
-        judge(answers, (ID, &t(), 0), certain)
+        let answers: Vec<ByPartition> = answers
+            .iter()
+            .cloned()
+            .map(Described::by_partition)
+            .collect();
+        judge(&answers, &(ID, t(), 0), certain)
+    }
+
+    fn said(answer: LookupAnswer) -> Described {
+        Described {
+            partitions: vec![],
+            lookups: vec![(ID, 0, answer.epoch(), Some(answer))],
+        }
+    }
+
+    /// M05: a source of our own kind that mirrors something else from us says "none", which is neither unknown nor a reason to wait.
+    #[test]
+    fn our_own_brokers_say_known_none_or_unknown() {
+        use LookupAnswer::{Known, Mirrored, None as Nothing, Unknown};
+        let found = |answers: &[LookupAnswer]| {
+            let answers: Vec<Described> = answers.iter().map(|a| said(*a)).collect();
+            judged(&answers, true)
+        };
+        let is = |l: Lookup| LookupOutcome::Found(l);
+        assert_eq!(found(&[Nothing]), is(Lookup::NoRecord));
+        assert_eq!(found(&[Nothing, Known(7)]), is(Lookup::Epoch(7)));
+        assert!(matches!(
+            found(&[Known(7), Unknown]),
+            LookupOutcome::Found(Lookup::Unknown(_))
+        ));
+        assert!(matches!(
+            found(&[Nothing, Mirrored]),
+            LookupOutcome::Loop(_)
+        ));
+        for answer in [Known(3), Nothing, Unknown, Mirrored] {
+            assert_eq!(
+                LookupAnswer::of(answer.byte(), answer.epoch()),
+                Some(answer)
+            );
+        }
+        assert_eq!(LookupAnswer::of(0, -1), None, "a broker that does not say");
     }
 
     #[test]
     fn the_highest_epoch_any_broker_tells_counts() {
         let late = Described {
             partitions: vec![],
-            lookups: vec![(ID, 0, 4), (ID, 1, 9)],
+            lookups: vec![(ID, 0, 4, None), (ID, 1, 9, None)],
         };
         let none = Described {
             partitions: vec![],
-            lookups: vec![(ID, 0, -1)],
+            lookups: vec![(ID, 0, -1, None)],
         };
         assert_eq!(
             judged(&[none, late], true),
@@ -397,7 +663,7 @@ mod tests {
     fn minus_one_from_a_source_that_mirrors_from_us_is_not_an_absence() {
         let none = Described {
             partitions: vec![],
-            lookups: vec![(ID, 0, -1)],
+            lookups: vec![(ID, 0, -1, None)],
         };
         assert!(matches!(
             judged(&[none], true),

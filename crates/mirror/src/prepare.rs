@@ -7,11 +7,9 @@ pub mod chain;
 pub mod decide;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tarn_replica::{Partition, ReplicaManager};
 use tarn_wire::{Str, Uuid};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::lookup::{self, LookupOutcome};
@@ -23,14 +21,13 @@ use crate::source::{AskError, LeaderOf, SourceClient};
 use chain::{ChainMatch, EpochChain};
 use decide::{Decision, Evidence, LocalFacts, Lookup, Occasion, decide, shared_at_most};
 
-/// Pause between two look-ups that had no answer.
-const LOOKUP_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes read at once when looking whether only markers follow.
 const SCAN_BYTES: u64 = 256 * 1024;
 
 /// Why a preparation ends before a decision.
 enum Stop {
     Retry(String),
+    Undecided(String),
     Fail(FailureKind, String),
 }
 
@@ -48,6 +45,7 @@ impl From<Stop> for PrepareOutcome {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Retry(reason) => PrepareOutcome::Retry { reason },
+            Stop::Undecided(reason) => PrepareOutcome::Undecided { reason },
             Stop::Fail(kind, text) => PrepareOutcome::Fail(FetchFailure { kind, text }),
         }
     }
@@ -133,40 +131,25 @@ impl Preparation<'_> {
         }
     }
 
-    /// What the source remembers, asked again while it does not know, for at most `mirror.lme.lookup.timeout.ms`.
+    /// What the source remembers. Where it cannot say, the preparation ends, so that it holds up no other while it waits.
     async fn look_up(&self, source_topic_id: Option<Uuid>) -> Result<Lookup, Stop> {
         if self.request.reason == PrepareReason::Divergence {
             return Ok(Lookup::NoRecord);
         }
         let name = &self.request.assignment.partition;
         let own: &Str = &self.request.own_cluster_id;
-        let limit =
-            Duration::from_millis(u64::try_from(self.request.lookup_timeout_ms).unwrap_or(0));
-        let deadline = Instant::now() + limit;
-        let asked = (
-            source_topic_id.unwrap_or(Uuid::ZERO),
-            &name.topic,
-            name.partition,
-        );
-        loop {
-            match lookup::last_mirror_epoch(self.source, own, asked).await {
-                LookupOutcome::Loop(text) => {
-                    return Err(Stop::Fail(
-                        FailureKind::Limited,
-                        format!("mirror loop: {text}"),
-                    ));
-                }
-                LookupOutcome::Found(Lookup::Unknown(why)) => {
-                    if self.source.reach().is_unreachable() {
-                        return Err(Stop::Retry(why));
-                    }
-                    if Instant::now() + LOOKUP_PAUSE >= deadline {
-                        return Err(Stop::Fail(FailureKind::Limited, why));
-                    }
-                    tokio::time::sleep(LOOKUP_PAUSE).await;
-                }
-                LookupOutcome::Found(found) => return Ok(found),
+        let id = source_topic_id.unwrap_or(Uuid::ZERO);
+        let asked = (id, name.topic.clone(), name.partition);
+        match lookup::last_mirror_epoch(self.source, own, asked).await {
+            LookupOutcome::Loop(text) => Err(Stop::Fail(
+                FailureKind::Limited,
+                format!("mirror loop: {text}"),
+            )),
+            LookupOutcome::Found(Lookup::Unknown(why)) if self.source.reach().is_unreachable() => {
+                Err(Stop::Retry(why))
             }
+            LookupOutcome::Found(Lookup::Unknown(why)) => Err(Stop::Undecided(why)),
+            LookupOutcome::Found(found) => Ok(found),
         }
     }
 

@@ -5,7 +5,12 @@
 //! STOPPED are never touched (pitfall F8, O14). What is decided is pure ([`plan`]); nothing destructive follows from an absence.
 
 pub mod ask;
+mod configs;
+mod discovery;
+mod kicks;
+mod members;
 pub mod plan;
+pub mod problems;
 mod run;
 
 use std::collections::BTreeMap;
@@ -14,7 +19,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tarn_metadata::Image;
 use tarn_wire::Str;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,17 +26,28 @@ use crate::config::MirrorConfig;
 use crate::lifecycle::{LifeCycle, Tools};
 use crate::seam::{Source, SourceSettings};
 
+use self::kicks::Kicks;
+use self::problems::Problems;
+
 /// What the refresh of one mirror knows, for describe. Nothing in it decides anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MirrorStatus {
-    /// Why the last refresh failed, and since when refreshes fail (epoch ms).
-    pub error: Option<(String, i64)>,
+    /// Why the source cannot be asked.
+    pub error: Option<Trouble>,
     /// Wanted topics: partitions at the source if known, and why they are not there yet.
     pub wanted: BTreeMap<Str, WantedStatus>,
-    /// Topic configs that could not be synchronised, by topic: keys with reasons.
-    pub config_errors: BTreeMap<Str, Vec<String>>,
-    /// Topics that could not be refreshed, with the reason.
-    pub topic_errors: BTreeMap<Str, String>,
+    /// What single steps or topics met.
+    pub problems: Problems,
+}
+
+/// Why a source cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The reason.
+    pub text: String,
+    /// Since when, epoch ms.
+    pub since_ms: i64,
+    logged_ms: i64,
 }
 
 /// A wanted topic.
@@ -49,7 +64,9 @@ pub struct WantedStatus {
 struct Running {
     settings: SourceSettings,
     source: Arc<dyn Source>,
-    kick: Arc<Notify>,
+    kicks: Arc<Kicks>,
+    /// As last applied: whatever an operator changes in it shows at once.
+    config: MirrorConfig,
     cancel: CancellationToken,
     status: Arc<Mutex<MirrorStatus>>,
     /// Newest wish among its members: a newer one means "refresh at once".
@@ -76,9 +93,11 @@ impl Refresher {
             cancel: CancellationToken::new(),
         });
         let weak = Arc::downgrade(&refresher);
-        life.set_refresh_hook(Arc::new(move |mirror: &Str| {
-            if let Some(refresher) = weak.upgrade() {
-                refresher.kick(mirror);
+        life.set_refresh_hook(Arc::new(move |mirror: &Str, topic: &Str| {
+            if let Some(refresher) = weak.upgrade()
+                && let Some(running) = refresher.mirrors.lock().get(mirror)
+            {
+                running.kicks.topic(topic);
             }
         }));
         refresher
@@ -106,21 +125,25 @@ impl Refresher {
                 .unwrap_or(-1);
             match mirrors.get_mut(name) {
                 Some(running) => {
+                    if running.config != config {
+                        running.config = config;
+                        running.kicks.everything();
+                    }
                     if running.settings != settings {
                         running.source = self.tools.data.configure(settings.clone());
                         running.settings = settings;
-                        running.kick.notify_one();
                     }
                     if newest_wish > running.newest_wish {
                         running.newest_wish = newest_wish;
-                        running.kick.notify_one();
+                        running.kicks.everything();
                     }
                 }
                 None => {
                     let running = Running {
                         source: self.tools.data.configure(settings.clone()),
                         settings,
-                        kick: Arc::new(Notify::new()),
+                        kicks: Arc::default(),
+                        config,
                         cancel: self.cancel.child_token(),
                         status: Arc::default(),
                         newest_wish,
@@ -142,7 +165,7 @@ impl Refresher {
     /// Refreshes a mirror soon instead of at the next interval.
     pub fn kick(&self, mirror: &str) {
         if let Some(running) = self.mirrors.lock().get(mirror) {
-            running.kick.notify_one();
+            running.kicks.everything();
         }
     }
 

@@ -292,8 +292,6 @@ pub struct PrepareRequest {
     pub origin: LogOrigin,
     /// `mirror.allow.full.truncation`.
     pub allow_full_truncation: bool,
-    /// `mirror.lme.lookup.timeout.ms`: how long "unknown right now" may be retried inside one call.
-    pub lookup_timeout_ms: i64,
 }
 
 /// Persists "about to cut the log to this offset" (`TruncateTo`) in the state store; resolves when it is durable. An error means:
@@ -310,6 +308,11 @@ pub enum PrepareOutcome {
     },
     /// Not decidable right now (source away, coordinator loading). Stay PREPARING, show the reason, come again later.
     Retry {
+        /// For describe.
+        reason: String,
+    },
+    /// The source answers, but cannot say what it mirrored from here. As `Retry`, for a limited time (`mirror.lme.lookup.timeout.ms`).
+    Undecided {
         /// For describe.
         reason: String,
     },
@@ -414,9 +417,9 @@ pub trait FetchEvents: Send + Sync + 'static {
     /// The partition cannot go on; the data plane has stopped fetching it. The control plane makes it FAILED and retries by `add_partition`
     /// or `prepare` by its policy.
     fn failed(&self, partition: &MirrorPartition, failure: FetchFailure);
-    /// Fresh source metadata would help (unknown topic id, moved leader without a hint, …): refresh now instead of at the next interval.
-    /// Coalesced and rate-limited by the control plane.
-    fn refresh_wanted(&self, mirror: &Str);
+    /// Fresh source metadata of this topic would help (unknown topic id, moved leader without a hint, …): look at it now instead of at the
+    /// next interval. Coalesced, and limited in rate by topic, by the control plane.
+    fn refresh_wanted(&self, mirror: &Str, topic: &Str);
     /// The source answered another cluster id than the stored one. Nothing is fetched until `configure` changes.
     fn wrong_cluster(&self, mirror: &Str, found: &str);
 }

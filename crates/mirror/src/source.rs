@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tarn_client::{
-    ClientError, Cluster, ClusterOptions, ConnectionOptions, HostPort, MetadataTopics,
+    ClientError, Cluster, ClusterOptions, ConnectionOptions, HostPort, MetadataTopics, text_cut,
 };
 use tarn_wire::messages::MetadataResponse;
 use tarn_wire::{ErrorCode, Str};
 
-use crate::lookup;
+use crate::lookup::{self, Lookups};
 use crate::seam::{
     BoxFuture, ConnectionSettings, ForeignMirror, Reachability, Source, SourceCluster, SourceError,
     SourceSettings, SourceTopic, SourceTopicConfigs, TopicAnswer,
@@ -39,38 +39,55 @@ pub(crate) fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Whether a source can be reached, as last seen by anybody who talked to it.
+/// Whether a source can be reached, as last seen by anybody who talked to it. One broker that is away makes no source unreachable: that is
+/// said when none of its addresses can be talked to.
 #[derive(Debug)]
-pub(crate) struct Reach(Mutex<Reachability>);
+pub(crate) struct Reach(Mutex<ReachState>);
+
+#[derive(Debug)]
+struct ReachState {
+    shown: Reachability,
+    /// The first failure, of any broker, since somebody answered; epoch ms.
+    failing_since_ms: Option<i64>,
+}
 
 impl Reach {
     pub(crate) fn new() -> Arc<Reach> {
-        Arc::new(Reach(Mutex::new(Reachability::Untried)))
+        Arc::new(Reach(Mutex::new(ReachState {
+            shown: Reachability::Untried,
+            failing_since_ms: None,
+        })))
     }
 
+    /// A broker of the source answered.
     pub(crate) fn answered(&self) {
-        *self.0.lock() = Reachability::Reachable;
+        let mut state = self.0.lock();
+        state.shown = Reachability::Reachable;
+        state.failing_since_ms = None;
     }
 
+    /// One broker could not be talked to; others may.
+    pub(crate) fn broker_failed(&self, now_ms: i64) {
+        self.0.lock().failing_since_ms.get_or_insert(now_ms);
+    }
+
+    /// No address of the source could be talked to.
     pub(crate) fn failed(&self, reason: &str, now_ms: i64) {
         let mut state = self.0.lock();
-        let since_ms = match &*state {
-            Reachability::Unreachable { since_ms, .. } => *since_ms,
-            _ => now_ms,
-        };
-        *state = Reachability::Unreachable {
+        let since_ms = *state.failing_since_ms.get_or_insert(now_ms);
+        state.shown = Reachability::Unreachable {
             since_ms,
-            reason: Str::from(reason),
+            reason: Str::from(text_cut(reason)),
         };
     }
 
     /// Whether the last exchange failed.
     pub(crate) fn is_unreachable(&self) -> bool {
-        matches!(&*self.0.lock(), Reachability::Unreachable { .. })
+        matches!(self.0.lock().shown, Reachability::Unreachable { .. })
     }
 
     pub(crate) fn get(&self) -> Reachability {
-        self.0.lock().clone()
+        self.0.lock().shown.clone()
     }
 }
 
@@ -80,6 +97,7 @@ pub struct SourceClient {
     cluster: Result<Cluster, String>,
     expected_cluster_id: Option<Str>,
     reach: Arc<Reach>,
+    lookups: Lookups,
 }
 
 impl SourceClient {
@@ -89,7 +107,13 @@ impl SourceClient {
             cluster: cluster_of(settings),
             expected_cluster_id: settings.cluster_id.clone(),
             reach: Reach::new(),
+            lookups: Lookups::default(),
         }
+    }
+
+    /// Look-ups of last mirror epochs that wait for their question.
+    pub(crate) fn lookups(&self) -> &Lookups {
+        &self.lookups
     }
 
     pub(crate) fn reach(&self) -> &Arc<Reach> {
@@ -102,20 +126,31 @@ impl SourceClient {
             .map_err(|e| SourceError::Unreachable(e.clone()))
     }
 
-    /// Notes how an exchange with the source ended and turns its error into ours.
+    /// Notes how an exchange with whichever broker could be had ended and turns its error into ours.
     pub(crate) fn note<T>(&self, outcome: Result<T, ClientError>) -> Result<T, SourceError> {
-        match outcome {
-            Ok(value) => {
-                self.reach.answered();
-                Ok(value)
-            }
-            Err(e) => {
-                if e.is_connectivity() {
-                    self.reach.failed(&e.to_string(), now_ms());
-                }
-                Err(source_error(&e))
-            }
+        if let Err(e) = &outcome
+            && e.is_connectivity()
+        {
+            self.reach.failed(&e.to_string(), now_ms());
         }
+        self.note_answer(outcome)
+    }
+
+    /// As [`SourceClient::note`], of an exchange with one certain broker: others may be there although this one is not.
+    pub(crate) fn note_broker<T>(&self, outcome: Result<T, ClientError>) -> Result<T, SourceError> {
+        if let Err(e) = &outcome
+            && e.is_connectivity()
+        {
+            self.reach.broker_failed(now_ms());
+        }
+        self.note_answer(outcome)
+    }
+
+    fn note_answer<T>(&self, outcome: Result<T, ClientError>) -> Result<T, SourceError> {
+        if outcome.is_ok() {
+            self.reach.answered();
+        }
+        outcome.map_err(|e| source_error(&e))
     }
 
     /// Asks for metadata and refuses the answer of another cluster than the stored one.
@@ -126,9 +161,13 @@ impl SourceClient {
         &self,
         topics: &MetadataTopics,
     ) -> Result<MetadataResponse, AskError> {
-        let response = self.note(self.cluster()?.metadata(topics).await)?;
-        self.check_cluster_id(response.cluster_id.as_deref())?;
-        Ok(response)
+        let outcome = self.cluster()?.metadata(topics).await;
+        if let Err(ClientError::WrongCluster { found, .. }) = &outcome {
+            return Err(AskError::WrongCluster {
+                found: found.clone(),
+            });
+        }
+        Ok(self.note(outcome)?)
     }
 
     /// Compares an answered cluster id with the stored one; an absent id proves nothing.
@@ -136,7 +175,7 @@ impl SourceClient {
         match (&self.expected_cluster_id, found) {
             (Some(expected), Some(found)) if !found.is_empty() && expected != found => {
                 Err(AskError::WrongCluster {
-                    found: Str::from(found),
+                    found: Str::from(text_cut(found)),
                 })
             }
             _ => Ok(()),
@@ -179,6 +218,7 @@ fn cluster_of(settings: &SourceSettings) -> Result<Cluster, String> {
     options.reconnect_backoff = RECONNECT_BACKOFF;
     options.reconnect_backoff_max = RECONNECT_BACKOFF_MAX;
     options.idle_max = positive_ms(settings.connection.idle_ms_max);
+    options.cluster_id = settings.cluster_id.clone();
     Ok(Cluster::new(options))
 }
 
@@ -206,7 +246,7 @@ fn positive_ms(ms: i64) -> Option<Duration> {
 
 /// The one mapping of client errors to errors of a source.
 pub(crate) fn source_error(e: &ClientError) -> SourceError {
-    let text = e.to_string();
+    let text = text_cut(&e.to_string()).to_string();
     match e {
         ClientError::Unsupported { .. } => SourceError::Unsupported(text),
         ClientError::Refused { code, .. } if is_denial(*code) => SourceError::Denied(text),
@@ -253,5 +293,41 @@ impl Source for SourceClient {
 
     fn reachability(&self) -> Reachability {
         self.reach.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// M06: one broker that is away does not make the source unreachable; when all are, it has been so since the first failure.
+    #[test]
+    fn a_source_is_unreachable_when_no_broker_of_it_can_be_reached() {
+        let reach = Reach::new();
+        reach.broker_failed(5);
+        assert_eq!(reach.get(), Reachability::Untried);
+        reach.answered();
+        reach.broker_failed(10);
+        assert_eq!(reach.get(), Reachability::Reachable);
+        reach.failed("nobody answers", 20);
+        let reason = Str::from("nobody answers");
+        let since_ms = 10;
+        assert_eq!(reach.get(), Reachability::Unreachable { since_ms, reason });
+        reach.answered();
+        assert_eq!(reach.get(), Reachability::Reachable);
+    }
+
+    /// H09: whatever a source says is cut before it is kept.
+    #[test]
+    fn a_long_text_of_a_source_is_cut_at_the_door() {
+        let text = "\u{20ac}".repeat(20_000);
+        let reach = Reach::new();
+        reach.failed(&text, 1);
+        let Reachability::Unreachable { reason, .. } = reach.get() else {
+            panic!("unreachable");
+        };
+        assert!(reason.len() <= 1024 && reason.len() > 1000);
+        let error = source_error(&ClientError::NoBroker(text));
+        assert!(error.to_string().len() <= 1024);
     }
 }

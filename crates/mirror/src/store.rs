@@ -147,29 +147,6 @@ impl StateStore {
         settled(answers)
     }
 
-    /// Last mirror epoch of a partition, over these mirrors, as far as this broker coordinates them; `None` when it knows none.
-    pub async fn last_mirror_epoch(
-        &self,
-        mirrors: &[Str],
-        topic_id: Uuid,
-        partition: i32,
-    ) -> Option<i32> {
-        let keys = mirrors
-            .iter()
-            .map(|m| StateKey {
-                mirror: m.clone(),
-                topic_id,
-                partition,
-            })
-            .collect();
-        let found = self.read(keys).await;
-        found
-            .into_iter()
-            .filter_map(|r| r.ok().flatten())
-            .filter_map(|e| e.record.last_mirror_epoch)
-            .max()
-    }
-
     /// Writes tombstones for keys whose mirror, topic or partition is gone, on every coordinator partition served here. Run again and again:
     /// a failed one is found again.
     ///

@@ -10,7 +10,7 @@ use tarn_wire::messages as m;
 use tarn_wire::{Message, Request, Str, decode_exact, encode_body};
 
 use super::failure::{self, Dialect};
-use super::report::{MirrorRow, PartitionRow};
+use super::report::{Beyond, MirrorRow, NoticeRow, PartitionRow};
 use crate::CliError;
 
 /// Config resource type of mirrors.
@@ -99,6 +99,16 @@ fn strict<M: Message>(body: Bytes) -> Result<M, CliError> {
             M::NAME
         ))
     })
+}
+
+/// The partitions of mirrors as all brokers describe them.
+pub(crate) struct Described {
+    /// Merged and sorted.
+    pub(crate) rows: Vec<PartitionRow>,
+    /// What else the brokers say.
+    pub(crate) notices: Vec<NoticeRow>,
+    /// One text for each broker that did not answer.
+    pub(crate) silent: Vec<String>,
 }
 
 impl Destination {
@@ -371,15 +381,12 @@ impl Destination {
     }
 
     /// DescribeMirrors at every broker, merged and sorted. Also gives one text for each broker that did not answer.
-    pub(crate) async fn describe(
-        &self,
-        mirror: Option<&str>,
-    ) -> Result<(Vec<PartitionRow>, Vec<String>), CliError> {
+    pub(crate) async fn describe(&self, mirror: Option<&str>) -> Result<Described, CliError> {
         self.cluster
             .metadata(&MetadataTopics::None)
             .await
             .map_err(|e| failed(e.to_string()))?;
-        let (mut rows, mut silent) = (Vec::new(), Vec::new());
+        let (mut rows, mut silent, mut notices) = (Vec::new(), Vec::new(), Vec::new());
         for (id, node) in self.cluster.view().brokers {
             let handle = match self.cluster.broker(id).await {
                 Ok(handle) => handle,
@@ -399,7 +406,7 @@ impl Destination {
                         mirror_names: names,
                         ..Default::default()
                     };
-                    self.early_rows(strict(raw(&handle, &request).await?)?, mirror)?
+                    self.early_rows(strict(raw(&handle, &request).await?)?, mirror, &mut notices)?
                 }
                 Dialect::Late => {
                     let request = m::DescribeClusterMirrorsRequest {
@@ -412,13 +419,18 @@ impl Destination {
             merge(&mut rows, answered);
         }
         super::report::sort(&mut rows);
-        Ok((rows, silent))
+        Ok(Described {
+            rows,
+            notices,
+            silent,
+        })
     }
 
     fn early_rows(
         &self,
         answer: m::DescribeMirrorsResponse,
         asked: Option<&str>,
+        notices: &mut Vec<NoticeRow>,
     ) -> Result<Vec<PartitionRow>, CliError> {
         self.check(answer.error_code, answer.error_message.as_ref())?;
         let mut rows = Vec::new();
@@ -428,6 +440,13 @@ impl Destination {
                 mirror.error_code,
                 None,
             )?;
+            notices.extend(mirror.notices.iter().map(|n| NoticeRow {
+                mirror: mirror.mirror_name.to_string(),
+                kind: n.kind.to_string(),
+                item: n.item.to_string(),
+                text: n.text.to_string(),
+                since_ms: n.since_ms,
+            }));
             for topic in mirror.topics {
                 rows.extend(topic.partitions.into_iter().map(|p| PartitionRow {
                     mirror: mirror.mirror_name.to_string(),
@@ -444,6 +463,11 @@ impl Destination {
                     leader: p.leader,
                     desired_state: Some(p.desired_state.to_string()).filter(|s| !s.is_empty()),
                     last_fetch_age_ms: p.last_fetch_age_ms,
+                    beyond: Beyond {
+                        error_since_ms: p.error_since_ms,
+                        skipped_offsets: p.skipped_offsets,
+                        truncated_offsets: p.truncated_offsets,
+                    },
                 }));
             }
         }
@@ -479,6 +503,7 @@ impl Destination {
                     leader: -1,
                     desired_state: None,
                     last_fetch_age_ms: -1,
+                    beyond: Beyond::default(),
                 }));
             }
         }

@@ -122,7 +122,7 @@ pub(crate) async fn topics(
     if options.verb == Verb::Add {
         return add(options, destination, dialect, mirror).await;
     }
-    let (rows, _) = destination.describe(Some(mirror)).await?;
+    let rows = destination.describe(Some(mirror)).await?.rows;
     let own: BTreeSet<&str> = rows
         .iter()
         .filter(|r| r.mirror == mirror)

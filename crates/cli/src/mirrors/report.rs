@@ -29,6 +29,97 @@ pub(crate) struct PartitionRow {
     pub(crate) leader: i32,
     pub(crate) desired_state: Option<String>,
     pub(crate) last_fetch_age_ms: i64,
+    pub(crate) beyond: Beyond,
+}
+
+/// What our own servers say beyond the prototype's fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    /// Since when the error text holds, epoch ms; 0 = not known.
+    pub(crate) error_since_ms: i64,
+    /// Offsets that were gone at the source before they could be copied.
+    pub(crate) skipped_offsets: i64,
+    /// Offsets that were cut because the source's log is another one.
+    pub(crate) truncated_offsets: i64,
+}
+
+/// Something about a mirror that an operator should know, beyond the states of partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NoticeRow {
+    pub(crate) mirror: String,
+    /// `refresh`, `topic`, `configs`, `join`; `carried` is a fact and no problem.
+    pub(crate) kind: String,
+    /// The topic, or the step of the refresh.
+    pub(crate) item: String,
+    pub(crate) text: String,
+    /// Epoch ms; −1 = not known.
+    pub(crate) since_ms: i64,
+}
+
+impl NoticeRow {
+    fn is_about(&self, row: &PartitionRow) -> bool {
+        self.mirror == row.mirror && (self.item == row.topic || self.kind == REFRESH)
+    }
+
+    fn json(&self) -> Value {
+        json!({"kind": self.kind, "item": self.item, "text": self.text, "sinceMs": since(self.since_ms)})
+    }
+}
+
+/// Kind of a notice about a step of the refresh: it concerns every topic of the mirror.
+const REFRESH: &str = "refresh";
+/// Kind of a notice that tells a fact and no problem.
+const CARRIED: &str = "carried";
+/// Kind of a notice about a topic that is no member: it has an element of its own in the JSON.
+const JOIN: &str = "join";
+/// Most lines about notices on standard error.
+const NOTICE_LINES_MAX: usize = 20;
+
+fn since(ms: i64) -> Option<i64> {
+    (ms > 0).then_some(ms)
+}
+
+/// One line for each problem, a limited number.
+pub(crate) fn notice_lines(notices: &[NoticeRow], rows: &[PartitionRow]) -> Vec<String> {
+    // That the source cannot be reached has its own line.
+    let is_told = |n: &NoticeRow| {
+        let text = |r: &PartitionRow| r.error_message.clone().unwrap_or_default();
+        let unreachable =
+            |r: &PartitionRow| r.mirror == n.mirror && text(r).starts_with(UNREACHABLE);
+        n.kind == REFRESH && rows.iter().any(unreachable)
+    };
+    let problems = notices.iter().filter(|n| n.kind != CARRIED && !is_told(n));
+    let mut lines: Vec<String> = problems
+        .map(|n| {
+            let since = since(n.since_ms).map_or(String::new(), |ms| format!(" since {}", utc(ms)));
+            let text = n.text.replace('\n', " ");
+            format!(
+                "Mirror {}: {} of {}{since}: {text}",
+                n.mirror, n.kind, n.item
+            )
+        })
+        .collect();
+    for row in rows {
+        let (skipped, cut) = (row.beyond.skipped_offsets, row.beyond.truncated_offsets);
+        let what = |n: i64, what: &str| {
+            let place = format!("{}-{}", row.topic, row.partition);
+            (n > 0).then(|| format!("Mirror {}: {place}: {n} offsets {what}", row.mirror))
+        };
+        lines.extend(what(
+            skipped,
+            "were gone at the source before they could be copied",
+        ));
+        lines.extend(what(
+            cut,
+            "were cut because the source's log is another one",
+        ));
+    }
+    if lines.len() > NOTICE_LINES_MAX {
+        let more = lines.len() - NOTICE_LINES_MAX;
+        lines.truncate(NOTICE_LINES_MAX);
+        lines.push(format!("{more} more: see --describe --json"));
+    }
+    lines
 }
 
 /// A mirror as the list shows it.
@@ -140,8 +231,12 @@ pub(crate) fn failed_table(rows: &[PartitionRow], max_attempts: i64) -> String {
 }
 
 /// The JSON of describe: one array on one line.
-pub(crate) fn describe_json(personality: Personality, rows: &[PartitionRow]) -> String {
-    let objects: Vec<Value> = rows
+pub(crate) fn describe_json(
+    personality: Personality,
+    rows: &[PartitionRow],
+    notices: &[NoticeRow],
+) -> String {
+    let mut objects: Vec<Value> = rows
         .iter()
         .map(|r| {
             json!({
@@ -159,9 +254,24 @@ pub(crate) fn describe_json(personality: Personality, rows: &[PartitionRow]) -> 
                 "leader": r.leader,
                 "desiredState": r.desired_state,
                 "lastFetchAgeMs": r.last_fetch_age_ms,
+                "errorSinceMs": since(r.beyond.error_since_ms),
+                "skippedOffsets": r.beyond.skipped_offsets,
+                "truncatedOffsets": r.beyond.truncated_offsets,
+                "notices": notices.iter().filter(|n| n.is_about(r)).map(NoticeRow::json).collect::<Vec<_>>(),
             })
         })
         .collect();
+    objects.extend(notices.iter().filter(|n| n.kind == JOIN).map(|n| {
+        json!({
+            "mirror": n.mirror,
+            "topic": n.item,
+            "partition": -1,
+            "state": "UNKNOWN",
+            "errorMessage": n.text,
+            "errorSinceMs": since(n.since_ms),
+            "notices": [n.json()],
+        })
+    }));
     format!("{}\n", Value::Array(objects))
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tarn_wire::Str;
 use tarn_wire::messages as m;
 
-use super::destination::{Destination, Server, TopicResult};
+use super::destination::{Described, Destination, Server, TopicResult};
 use super::options::{Options, Verb};
 use super::personality::Personality;
 use super::{failure, foreign, report};
@@ -111,7 +111,11 @@ async fn describe(
     options: &Options,
     destination: &Destination,
 ) -> Result<(), CliError> {
-    let (mut rows, silent) = destination.describe(options.mirror.as_deref()).await?;
+    let Described {
+        mut rows,
+        notices,
+        silent,
+    } = destination.describe(options.mirror.as_deref()).await?;
     if let (Some(mirror), true) = (&options.mirror, rows.is_empty()) {
         // Foreign clusters answer an unknown name with nothing.
         if !destination
@@ -124,16 +128,17 @@ async fn describe(
         }
     }
     let unreachable = report::unreachable_lines(&rows, now_ms());
+    let noticed = report::notice_lines(&notices, &rows);
     if options.failed {
         rows.retain(|r| r.state == "FAILED");
     }
     let text = match (options.json, options.failed) {
-        (true, _) => report::describe_json(personality, &rows),
+        (true, _) => report::describe_json(personality, &rows, &notices),
         (false, true) => report::failed_table(&rows, destination.retry_attempts_max().await),
         (false, false) => report::describe_table(personality, &rows),
     };
     print!("{text}");
-    for line in unreachable.iter().chain(&silent) {
+    for line in unreachable.iter().chain(&noticed).chain(&silent) {
         eprintln!("{line}");
     }
     if silent.is_empty() {
@@ -360,7 +365,7 @@ async fn wait(
     let deadline = Instant::now() + limit;
     let target = options.verb.target_state();
     loop {
-        let (rows, _) = destination.describe(Some(mirror)).await?;
+        let Described { rows, .. } = destination.describe(Some(mirror)).await?;
         let late: Vec<&String> = topics
             .iter()
             .filter(|topic| {

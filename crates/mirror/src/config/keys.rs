@@ -100,6 +100,8 @@ pub static KEYS: &[ConfigDef] = &[
     key("mirror.acl.sync.enable", Boolean, Some("false"), "Synchronise ACLs although mirror.acl.include is not set.").importance(Importance::Low),
     key("mirror.source.topic.deletion.policy", Text, Some("fail"), "When a topic is deleted at the source: fail keeps it read-only, stop fails it over.")
         .valid(Validator::OneOf(&["fail", "stop"])),
+    key("mirror.source.topic.deletion.after.ms", Long, Some("30000"), "How long the source must go on lacking a topic before it counts as deleted there; two looks must agree as well.")
+        .valid(Validator::AtLeast(0)),
     key("mirror.allow.adopting.topics", Boolean, Some("false"), "Adding may take over an existing topic whose data this mirror did not write."),
     key("mirror.allow.full.truncation", Boolean, Some("false"), "Preparation may discard the whole local log of a topic."),
     key("mirror.local.retention", Boolean, Some("false"), "Local retention deletes from the topics of this mirror; otherwise their beginning follows the source alone."),

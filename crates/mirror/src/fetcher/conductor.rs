@@ -106,9 +106,9 @@ impl Conductor {
         if self.generation != self.mirror.generation() {
             self.start_over().await;
         }
-        if self.mirror.is_wrong_cluster() {
+        if let Some(until) = self.mirror.wrong_cluster_until() {
             self.stop_sessions();
-            return None;
+            return Some(until);
         }
         let unresolved = self.open_slots();
         let slots: Vec<Arc<Slot>> = self
@@ -186,7 +186,6 @@ impl Conductor {
         }
         let new_pause = Pause::new(&self.mirror);
         self.nodes.entry(key.0).or_insert(new_pause).failed();
-        self.mirror.refresh_wanted();
     }
 
     /// Asks for the leaders of partitions that have none. Gives the time of the next try when some are left.
@@ -260,15 +259,21 @@ impl Conductor {
         let name = slot.name();
         let text = match topics.get(&name.topic) {
             None => format!("the source did not answer for topic {}", name.topic),
-            Some(Err(text)) => text.clone(),
+            Some(Err(text)) => {
+                self.mirror.refresh_wanted(&name.topic);
+                text.clone()
+            }
             Some(Ok(topic)) => match (slot.assignment.source_topic_id, topic.id) {
                 (Some(ours), Some(theirs)) if ours != theirs => {
+                    self.mirror.refresh_wanted(&name.topic);
                     format!(
                         "topic {} has id {theirs} at the source now, mirrored was {ours}",
                         name.topic
                     )
                 }
                 _ if self.mirror.learn_leader(slot, topic) => return,
+                // Known already: the refresh told it meanwhile.
+                _ if slot.with(|s| s.leader.is_some()) => return,
                 _ => format!(
                     "partition {} of {} has no leader at the source",
                     name.partition, name.topic
@@ -276,7 +281,6 @@ impl Conductor {
             },
         };
         slot.back_off(&text, now_ms());
-        self.mirror.refresh_wanted();
     }
 
     /// Puts every partition with a leader on its session. Gives the time at which a broker may be tried again.

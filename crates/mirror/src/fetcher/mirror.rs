@@ -15,6 +15,7 @@ use tarn_log::LogError;
 use tarn_replica::{ReplicaError, ReplicaManager};
 use tarn_wire::Str;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -27,6 +28,9 @@ use crate::seam::{
     SourceTopic,
 };
 use crate::source::{SourceClient, now_ms};
+
+/// How long "another cluster answers" is believed before the source is asked again.
+const WRONG_CLUSTER_BELIEVED: Duration = Duration::from_secs(2);
 
 /// First and longest pause between requests for a higher leader epoch that failed.
 const EPOCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -47,7 +51,8 @@ pub(super) struct MirrorPlane {
     generation: AtomicU64,
     pub(super) wanted: Mutex<HashMap<SlotKey, Wanted>>,
     tracked: Mutex<HashMap<SlotKey, Arc<Mutex<Tracked>>>>,
-    wrong_cluster: Mutex<Option<Str>>,
+    /// Another cluster answered, and until when that is believed without asking again.
+    wrong_cluster: Mutex<Option<(Str, Instant)>>,
     wake: Notify,
     replicas: Arc<ReplicaManager>,
     events: Arc<dyn FetchEvents>,
@@ -149,6 +154,8 @@ impl MirrorPlane {
         let slot = self.open_slot(&assignment);
         wanted.insert(key, Wanted { assignment, slot });
         drop(wanted);
+        // A partition that comes anew was just prepared against the right cluster.
+        self.clear_wrong_cluster();
         self.wake();
     }
 
@@ -233,6 +240,7 @@ impl MirrorPlane {
 
     /// Leaders and epochs from metadata somebody else asked for.
     pub(super) fn learn_leaders(&self, topics: &[SourceTopic]) {
+        self.clear_wrong_cluster();
         let by_name: HashMap<&str, &SourceTopic> = topics.iter().map(|t| (&*t.name, t)).collect();
         let mut moved = false;
         for slot in self.slots() {
@@ -286,21 +294,32 @@ impl MirrorPlane {
         changed
     }
 
-    /// The source is another cluster: nothing is fetched until the settings change.
+    /// The source is another cluster: nothing is fetched until somebody says otherwise, or until it is time to ask again.
     pub(super) fn found_wrong_cluster(&self, found: &Str) {
-        let first = self.wrong_cluster.lock().replace(found.clone()).is_none();
-        if first {
+        let verdict = (found.clone(), Instant::now() + WRONG_CLUSTER_BELIEVED);
+        let before = self.wrong_cluster.lock().replace(verdict);
+        if before.is_none_or(|(known, _)| known != *found) {
             warn!(mirror = %self.name, found = %found, "the source is another cluster now, fetching stops");
-            self.events.wrong_cluster(&self.name, found);
+        }
+        self.events.wrong_cluster(&self.name, found);
+    }
+
+    /// Until when nothing is asked of a source that was another cluster; `None` = it may be asked.
+    pub(super) fn wrong_cluster_until(&self) -> Option<Instant> {
+        let verdict = self.wrong_cluster.lock();
+        let until = verdict.as_ref().map(|(_, until)| *until)?;
+        (until > Instant::now()).then_some(until)
+    }
+
+    /// The right cluster answered, or an operator wants it to be asked again.
+    fn clear_wrong_cluster(&self) {
+        if self.wrong_cluster.lock().take().is_some() {
+            self.wake();
         }
     }
 
-    pub(super) fn is_wrong_cluster(&self) -> bool {
-        self.wrong_cluster.lock().is_some()
-    }
-
-    pub(super) fn refresh_wanted(&self) {
-        self.events.refresh_wanted(&self.name);
+    pub(super) fn refresh_wanted(&self, topic: &Str) {
+        self.events.refresh_wanted(&self.name, topic);
     }
 
     /// A good answer for a partition.

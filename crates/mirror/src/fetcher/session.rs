@@ -165,7 +165,7 @@ impl Session {
         if let Some(SessionError::Client(e)) = &error
             && e.is_connectivity()
         {
-            self.source.reach().failed(&e.to_string(), now_ms());
+            self.source.reach().broker_failed(now_ms());
         }
         SessionEnd {
             error,
@@ -676,14 +676,14 @@ impl Session {
                 slot.with(|s| s.leader = moved);
                 if moved.is_none() {
                     slot.back_off(&text, now_ms());
-                    self.mirror.refresh_wanted();
+                    self.mirror.refresh_wanted(&slot.name().topic);
                 }
                 self.mirror.wake();
             }
             OnError::LookAtTopic => {
                 slot.with(|s| s.leader = None);
                 slot.back_off(&text, now_ms());
-                self.mirror.refresh_wanted();
+                self.mirror.refresh_wanted(&slot.name().topic);
                 self.mirror.wake();
             }
             OnError::Wait => slot.back_off(&text, now_ms()),

@@ -1,12 +1,15 @@
 //! One mirror partition led here, between its stored fact and its wish. Pure: decides which work is due, and takes results in; the keeper does
 //! the work.
 
+use tarn_client::text_cut;
 use tarn_metadata::DesiredState;
 use tarn_wire::Uuid;
 use tokio_util::sync::CancellationToken;
 
 use crate::dialect::MirrorError;
-use crate::seam::{FetchAssignment, FetchFailure, LogOrigin, MirrorPartition, PrepareReason};
+use crate::seam::{
+    FailureKind, FetchAssignment, FetchFailure, LogOrigin, MirrorPartition, PrepareReason,
+};
 use crate::state::MirrorState;
 use crate::stop_point::{self, StopPoint};
 use crate::store::table::{Entry, StateKey, Write};
@@ -102,6 +105,8 @@ pub(crate) struct Cell {
     store_failures: u32,
     /// Why it does not go on although it is not FAILED, and since when.
     pub(crate) delay: Option<(String, i64)>,
+    /// Since when the source answers without being able to say what a preparation must know.
+    undecided_since_ms: Option<i64>,
     /// The (change offset, state) the guard was last set for.
     pub(crate) guarded: Option<(i64, MirrorState)>,
 }
@@ -130,6 +135,7 @@ impl Cell {
             ensured: 0,
             store_failures: 0,
             delay: None,
+            undecided_since_ms: None,
             guarded: None,
         }
     }
@@ -186,7 +192,9 @@ impl Cell {
         self.change_offset = change_offset;
         if again {
             self.due_ms = 0;
-            let reset = desired == DesiredState::Mirroring && self.now.state == MirrorState::Failed;
+            // What is shown counts: a failure that is still being stored is one the operator has seen, too.
+            let is_failed = self.shown().state == MirrorState::Failed;
+            let reset = desired == DesiredState::Mirroring && is_failed;
             self.on(
                 if reset {
                     Event::OperatorReset
@@ -253,6 +261,7 @@ impl Cell {
         }
         if action != self.action {
             self.delay = None;
+            self.undecided_since_ms = None;
             self.ensured = 0;
         }
         self.action = action;
@@ -411,16 +420,33 @@ impl Cell {
     /// A job could not do its work now; the same action is tried again.
     pub(crate) fn again(&mut self, reason: String, at: Now) {
         self.due_ms = at.ms + AGAIN_MS;
+        self.undecided_since_ms = None;
         self.delayed(reason, at.ms);
     }
 
-    fn delayed(&mut self, reason: String, now_ms: i64) {
+    /// As [`Cell::again`], for so long at most; then it is a failure, which is retried ever more rarely.
+    pub(crate) fn undecided(&mut self, reason: String, limit_ms: i64, at: Now) {
+        let since_ms = self.undecided_since_ms.unwrap_or(at.ms);
+        if at.ms.saturating_sub(since_ms) >= limit_ms {
+            let kind = FailureKind::Limited;
+            self.fail(FetchFailure { kind, text: reason }, at);
+            return;
+        }
+        self.again(reason, at);
+        self.undecided_since_ms = Some(since_ms);
+    }
+
+    /// Keeps why it does not go on, with the time since when it does not.
+    pub(crate) fn delayed(&mut self, reason: String, now_ms: i64) {
+        let reason = text_cut(&reason).to_owned();
         let since = self.delay.as_ref().map_or(now_ms, |(_, since)| *since);
         self.delay = Some((reason, since));
     }
 
     /// A failure reported by the data plane or the refresh. The same text on a FAILED partition is not a new failure.
     pub(crate) fn fail(&mut self, failure: FetchFailure, at: Now) {
+        let text = text_cut(&failure.text).to_owned();
+        let failure = FetchFailure { text, ..failure };
         let repeated = self.now.state == MirrorState::Failed
             && self.now.error.as_deref() == Some(failure.text.as_str());
         if !repeated && self.desired == DesiredState::Mirroring {
@@ -476,5 +502,97 @@ fn serves(kind: JobKind, action: Action) -> bool {
         // Reads and writes end by themselves; a quiesce belongs to a pending write.
         (JobKind::Read | JobKind::Write | JobKind::Quiesce, _) => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_wire::Str;
+
+    use super::*;
+
+    const AT: Now = Now {
+        ms: 1_000,
+        policy: RetryPolicy {
+            initial_backoff_ms: 1_000,
+            backoff_ms_max: 300_000,
+            attempts_max: 100,
+        },
+        random: 0.5,
+    };
+
+    fn mirroring() -> Cell {
+        let partition = MirrorPartition {
+            mirror: Str::from("m"),
+            topic: Str::from("t"),
+            topic_id: Uuid([1; 16]),
+            partition: 0,
+        };
+        let mut cell = Cell::new(partition, 1, DesiredState::Mirroring, 5, None);
+        let record = PartitionRecord {
+            state: MirrorState::Mirroring,
+            ..PartitionRecord::default()
+        };
+        let entry = Entry {
+            record,
+            change_offset: 5,
+            ..Entry::default()
+        };
+        cell.read_done(Ok(Some(entry)), AT);
+        cell
+    }
+
+    fn stored(cell: &mut Cell) {
+        let Some(Work::Write(write)) = cell.due(AT) else {
+            panic!("nothing to store");
+        };
+        let entry = Entry {
+            record: write.record,
+            change_offset: 5,
+            ..Entry::default()
+        };
+        cell.write_done(Ok(entry), AT);
+    }
+
+    /// N03: a resume that comes while the failure is still being stored counts.
+    #[test]
+    fn a_resume_during_the_write_of_a_failure_is_not_lost() {
+        let mut cell = mirroring();
+        let failure = FetchFailure {
+            kind: FailureKind::Permanent,
+            text: "another cluster".into(),
+        };
+        cell.fail(failure, AT);
+        assert_eq!(cell.shown().state, MirrorState::Failed);
+        cell.wish(DesiredState::Mirroring, 6, AT);
+        stored(&mut cell);
+        assert_eq!(cell.shown().state, MirrorState::Preparing);
+    }
+
+    /// M05: "cannot say" is waited for, visibly, and for a limited time only.
+    #[test]
+    fn an_undecided_preparation_becomes_a_failure_after_the_limit() {
+        let mut cell = mirroring();
+        cell.undecided("loading".into(), 60_000, AT);
+        assert_eq!(cell.delay, Some(("loading".to_string(), 1_000)));
+        let late = Now { ms: 60_999, ..AT };
+        cell.undecided("loading".into(), 60_000, late);
+        assert_eq!(cell.shown().state, MirrorState::Mirroring);
+        let too_late = Now { ms: 61_000, ..AT };
+        cell.undecided("loading".into(), 60_000, too_late);
+        assert_eq!(cell.shown().state, MirrorState::Failed);
+    }
+
+    /// H09: whatever text becomes a failure, it is stored cut.
+    #[test]
+    fn a_failure_is_stored_with_a_cut_text() {
+        let mut cell = mirroring();
+        let failure = FetchFailure {
+            kind: FailureKind::Limited,
+            text: "x".repeat(100_000),
+        };
+        cell.fail(failure, AT);
+        let error = cell.shown().error.as_ref().map(String::len);
+        assert_eq!(error, Some(1024));
     }
 }

@@ -147,6 +147,13 @@ impl LifeCycle {
         reason: PrepareReason,
     ) {
         let semaphore = self.preparations_of(&partition.mirror);
+        if semaphore.available_permits() == 0 {
+            self.with_cell(partition, |cell, at| {
+                let text =
+                    format!("waits for its turn to be prepared, {PREPARATIONS_MAX} at a time");
+                cell.delayed(text, at.ms);
+            });
+        }
         let Ok(_permit) = semaphore.acquire().await else {
             return;
         };
@@ -163,7 +170,6 @@ impl LifeCycle {
                 pending_truncation: cell.now.truncate_to,
                 origin: cell.origin(reason),
                 allow_full_truncation: config.may_truncate_fully(),
-                lookup_timeout_ms: config.lookup_timeout_ms(),
             },
             None => return,
         };
@@ -181,6 +187,9 @@ impl LifeCycle {
                 cell.on(Event::Prepared, at);
             }
             PrepareOutcome::Retry { reason } => cell.again(reason, at),
+            PrepareOutcome::Undecided { reason } => {
+                cell.undecided(reason, config.lookup_timeout_ms(), at);
+            }
             PrepareOutcome::Fail(failure) => cell.fail(failure, at),
         });
     }

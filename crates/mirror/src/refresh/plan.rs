@@ -11,8 +11,29 @@ use crate::seam::{SourceTopic, TopicAnswer};
 /// Text of a partition whose topic is gone at the source; tools of the late generation look for it.
 pub const DELETED_TEXT: &str = "The source topic is deleted.";
 
-/// Refreshes in a row that must say "absent" before it counts as deleted. The data plane has double-checked each of them.
+/// Looks in a row that must say "absent" before a topic counts as deleted. The data plane has double-checked each of them. Time must have
+/// passed between them too: `mirror.source.topic.deletion.after.ms`.
 pub const ABSENCES_MIN: u32 = 2;
+
+/// An absence that lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absence {
+    /// When it was first seen, epoch ms.
+    pub first_ms: i64,
+    /// Looks in a row that saw it.
+    pub seen: u32,
+}
+
+/// When an absence becomes a deletion, and what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeletionRule {
+    /// `mirror.source.topic.deletion.policy`.
+    pub policy: DeletionPolicy,
+    /// `mirror.source.topic.deletion.after.ms`.
+    pub after_ms: i64,
+    /// Now, epoch ms.
+    pub now_ms: i64,
+}
 
 /// A raise is asked for when the source's epoch comes closer to ours than this.
 pub const EPOCH_MARGIN: i32 = 3;
@@ -38,8 +59,8 @@ pub struct RefreshPlan {
     pub unknown: Vec<(Str, String)>,
     /// Members that are the same topic on both sides, for config synchronisation.
     pub healthy: Vec<Str>,
-    /// Absences in a row from now on.
-    pub absences: BTreeMap<Str, u32>,
+    /// Absences that last, of the topics that were asked for.
+    pub absences: BTreeMap<Str, Absence>,
 }
 
 /// Looks at the answers (one per name). `absences` comes from the last plan of this mirror.
@@ -47,8 +68,8 @@ pub fn plan(
     image: &Image,
     mirror: &str,
     answers: &[(Str, TopicAnswer)],
-    policy: DeletionPolicy,
-    absences: &BTreeMap<Str, u32>,
+    rule: DeletionRule,
+    absences: &BTreeMap<Str, Absence>,
 ) -> RefreshPlan {
     let mut plan = RefreshPlan::default();
     for (name, answer) in answers {
@@ -64,10 +85,15 @@ pub fn plan(
                     .push((name.clone(), "the source has no such topic".into()));
             }
             TopicAnswer::Absent => {
-                let seen = absences.get(name).copied().unwrap_or(0).saturating_add(1);
-                plan.absences.insert(name.clone(), seen);
-                if seen >= ABSENCES_MIN {
-                    match policy {
+                let before = absences.get(name).copied();
+                let absence = Absence {
+                    first_ms: before.map_or(rule.now_ms, |a| a.first_ms),
+                    seen: before.map_or(1, |a| a.seen.saturating_add(1)),
+                };
+                plan.absences.insert(name.clone(), absence);
+                let lasts = rule.now_ms.saturating_sub(absence.first_ms) >= rule.after_ms;
+                if absence.seen >= ABSENCES_MIN && lasts {
+                    match rule.policy {
                         DeletionPolicy::Fail => {
                             plan.fail.push((member.topic_id, DELETED_TEXT.into()))
                         }
@@ -115,4 +141,99 @@ fn present(image: &Image, member: &Membership, topic: &SourceTopic, plan: &mut R
         }
     }
     plan.healthy.push(member.topic.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_wire::messages::{PartitionRecord, TopicRecord};
+
+    use super::*;
+    use crate::commands::{AddTopic, AddTopics, NewTopic, Planner, SourceFacts, add_topics};
+    use crate::dialect::MirrorError;
+
+    struct OnePartition;
+
+    impl Planner for OnePartition {
+        fn create_topic(
+            &mut self,
+            _: &Image,
+            topic: NewTopic<'_>,
+        ) -> Result<Vec<tarn_metadata::Record>, MirrorError> {
+            let partition = PartitionRecord {
+                topic_id: topic.id,
+                partition_id: 0,
+                replicas: vec![1],
+                isr: vec![1],
+                leader: 1,
+                ..Default::default()
+            };
+            let name = topic.name.clone();
+            let topic = TopicRecord {
+                name,
+                topic_id: topic.id,
+                ..Default::default()
+            };
+            Ok(vec![
+                tarn_metadata::Record::Topic(topic),
+                tarn_metadata::Record::Partition(partition),
+            ])
+        }
+
+        fn grow(
+            &mut self,
+            _: &Image,
+            _: &str,
+            _: i32,
+        ) -> Result<Vec<tarn_metadata::Record>, MirrorError> {
+            Ok(Vec::new())
+        }
+    }
+
+    /// M14: two looks within half a second are no deletion; with the policy `stop` they would be a failover.
+    #[test]
+    fn an_absence_needs_time_as_well_as_two_looks() {
+        let key = tarn_wire::messages::ConfigRecord {
+            resource_type: 64,
+            resource_name: Str::from("m"),
+            name: Str::from("bootstrap.servers"),
+            value: Some(Str::from("a:1")),
+            ..Default::default()
+        };
+        let image = Image::default();
+        let image = image.apply(&[tarn_metadata::Record::Config(key)], 1, 1);
+        let image = image.unwrap().0;
+        let topic = AddTopic {
+            name: Str::from("t"),
+            fresh_id: Uuid([7; 16]),
+            source: Some(SourceFacts {
+                partitions: 1,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let add = AddTopics {
+            mirror: Str::from("m"),
+            topics: vec![topic],
+            ..Default::default()
+        };
+        let added = add_topics(&image, &mut OnePartition, &add).unwrap();
+        assert_eq!(added.topics[0].error, None);
+        let image = image.apply(&added.records, 2, 1).unwrap().0;
+        let answers = [(Str::from("t"), TopicAnswer::Absent)];
+        let look = |now_ms, absences: &BTreeMap<Str, Absence>| {
+            let rule = DeletionRule {
+                policy: DeletionPolicy::Stop,
+                after_ms: 30_000,
+                now_ms,
+            };
+            plan(&image, "m", &answers, rule, absences)
+        };
+        let first = look(1_000, &BTreeMap::new());
+        let second = look(1_500, &first.absences);
+        assert!(first.stop.is_empty() && second.stop.is_empty());
+        let late = look(31_000, &second.absences);
+        assert_eq!(late.stop, [Str::from("t")]);
+        let first_but_late = look(99_000, &BTreeMap::new());
+        assert!(first_but_late.stop.is_empty(), "one look is not enough");
+    }
 }

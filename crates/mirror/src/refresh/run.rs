@@ -1,59 +1,88 @@
-//! The task of one mirror: asks, plans, has things decided. Errors of one topic are noted and leave the others alone.
+//! The task of one mirror: when it asks, and the steps of a refresh. Each step fails by itself: what one broker of the source, one topic or one
+//! permission spoils leaves the other steps alone. What the steps do with members is in [`super::members`], with the source's other topics in
+//! [`super::discovery`], with configs in [`super::configs`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_client::text_cut;
 use tarn_metadata::{DesiredState, Image};
-use tarn_wire::{Str, Uuid};
+use tarn_wire::Str;
 use tracing::{info, warn};
 
 use super::ask::{self, NAMES_PER_REQUEST_MAX};
-use super::plan::{RefreshPlan, plan};
-use super::{MirrorStatus, Refresher, Running, WantedStatus, wrong_cluster_text};
-use crate::commands::{
-    self, AddTopic, AddTopics, ChangeTopics, ConfigChanges, Decision, Planner, Wish, add_topics,
-    adopt_source_id, change_topics, fulfil_wanted, grow_topic, set_cluster_id, sync_configs,
-};
-use crate::config::{MirrorConfig, TOPICS_EXCLUDE};
+use super::plan::{Absence, DeletionRule, RefreshPlan, plan};
+use super::problems::{Found, ProblemKind};
+use super::{Refresher, Running, Trouble, wrong_cluster_text};
+use crate::commands::{Decision, Planner, set_cluster_id};
+use crate::config::MirrorConfig;
 use crate::dialect::MirrorError;
 use crate::epochs::EPOCH_LEAD;
 use crate::seam::{FailureKind, Source, SourceError, SourceTopic, TopicAnswer};
 
-/// Shortest pause between two refreshes of one mirror.
+/// Shortest pause between two looks at the source of one mirror.
 const PAUSE_MS_MIN: u64 = 200;
 
-/// Longest pause after a refresh that failed, or that found a topic absent for the first time: it is asked again soon.
-const SOON_MS: u64 = 2_000;
+/// First pause after a refresh that could not ask the source at all; doubled with each that follows.
+const FAILED_PAUSE_MS_MIN: i64 = 2_000;
 
-/// How long one refresh may take in all.
-const REFRESH_MS_MAX: u64 = 120_000;
+/// Longest pause after such a refresh: a source that is back is noticed soon.
+const FAILED_PAUSE_MS_MAX: i64 = 8_000;
+
+/// How long one step of a refresh may take.
+const STEP_MS_MAX: u64 = 60_000;
+
+/// Shortest time between two log lines about a source that cannot be asked, when only the text changes.
+const LOG_AGAIN_MS: i64 = 60_000;
+
+/// What the task of one mirror remembers between two looks.
+#[derive(Default)]
+pub(super) struct Memory {
+    absences: BTreeMap<Str, Absence>,
+    /// When everything is refreshed again, epoch ms.
+    full_due_ms: i64,
+    /// Refreshes in a row that could not ask the source.
+    failures: u32,
+    /// The last complete answer about the members, for the steps that follow.
+    plan: RefreshPlan,
+}
+
+impl Memory {
+    /// When a topic that was missing has been missing for long enough, epoch ms.
+    fn absence_due_ms(&self, after_ms: i64, now_ms: i64) -> Option<i64> {
+        let due = self
+            .absences
+            .values()
+            .map(|a| a.first_ms.saturating_add(after_ms));
+        due.filter(|due| *due > now_ms).min()
+    }
+
+    /// Topics that have been missing for long enough since the last look.
+    fn absent_due(&self, after_ms: i64, last_ms: i64, now_ms: i64) -> Vec<Str> {
+        let is_due = |a: &Absence| {
+            let due = a.first_ms.saturating_add(after_ms);
+            due > last_ms && due <= now_ms
+        };
+        let due = self.absences.iter().filter(|(_, a)| is_due(a));
+        due.map(|(topic, _)| topic.clone()).collect()
+    }
+}
 
 impl Refresher {
     pub(super) async fn run(self: Arc<Self>, mirror: Str, running: Running) {
-        let mut absences = BTreeMap::new();
+        let mut memory = Memory::default();
+        let mut last_ms = (self.tools.clock)();
         loop {
-            let source = self
-                .source(&mirror)
-                .unwrap_or_else(|| running.source.clone());
-            let refresh = self.refresh(&mirror, &source, &running, &mut absences);
-            let outcome = tokio::select! {
+            let wait_ms = tokio::select! {
                 () = running.cancel.cancelled() => return,
-                outcome = ask::within(REFRESH_MS_MAX, refresh) => outcome,
+                wait_ms = self.look(&mirror, &running, &mut memory, &mut last_ms) => wait_ms,
             };
-            let now_ms = (self.tools.clock)();
-            note(&mirror, &running, outcome.as_ref().err(), now_ms);
-            let interval =
-                MirrorConfig::of(&self.tools.metadata.image(), &mirror, &self.tools.settings)
-                    .refresh_interval_ms(&self.tools.settings);
-            let mut pause = u64::try_from(interval).unwrap_or(0).max(PAUSE_MS_MIN);
-            if outcome.is_err() || !absences.is_empty() {
-                pause = pause.min(SOON_MS);
-            }
+            let wait = Duration::from_millis(wait_ms);
             tokio::select! {
                 () = running.cancel.cancelled() => return,
-                () = running.kick.notified() => {}
-                () = tokio::time::sleep(Duration::from_millis(pause)) => {}
+                () = running.kicks.rung() => {}
+                () = tokio::time::sleep(wait) => {}
             }
             tokio::select! {
                 () = running.cancel.cancelled() => return,
@@ -62,43 +91,161 @@ impl Refresher {
         }
     }
 
-    async fn refresh(
+    /// Does what is due: everything, or the topics somebody waits for. Gives the time until something is due again.
+    async fn look(
+        &self,
+        mirror: &Str,
+        running: &Running,
+        memory: &mut Memory,
+        last_ms: &mut i64,
+    ) -> u64 {
+        let source = self
+            .source(mirror)
+            .unwrap_or_else(|| running.source.clone());
+        let config = MirrorConfig::of(&self.tools.metadata.image(), mirror, &self.tools.settings);
+        let interval_ms = config.refresh_interval_ms(&self.tools.settings).max(1);
+        let after_ms = config.deletion_after_ms();
+        let now_ms = (self.tools.clock)();
+        if running.kicks.take_everything() || now_ms >= memory.full_due_ms {
+            let outcome = self.everything(mirror, &source, running, memory).await;
+            self.note(mirror, running, outcome.as_ref().err());
+            memory.failures = match &outcome {
+                Ok(()) => 0,
+                Err(_) => memory.failures.saturating_add(1),
+            };
+            let pause_ms = match memory.failures {
+                0 => interval_ms,
+                n => (FAILED_PAUSE_MS_MIN << (n - 1).min(8))
+                    .min(FAILED_PAUSE_MS_MAX)
+                    .min(interval_ms),
+            };
+            memory.full_due_ms = (self.tools.clock)().saturating_add(pause_ms);
+        } else {
+            let mut topics = running
+                .kicks
+                .take_topics(now_ms, interval_ms, NAMES_PER_REQUEST_MAX);
+            topics.extend(memory.absent_due(after_ms, *last_ms, now_ms));
+            topics.sort();
+            topics.dedup();
+            if !topics.is_empty() {
+                self.some(mirror, &source, running, memory, topics).await;
+            }
+        }
+        *last_ms = now_ms;
+        let due = [
+            running.kicks.due_ms(),
+            memory.absence_due_ms(after_ms, now_ms),
+        ];
+        let due_ms = due.into_iter().flatten().fold(memory.full_due_ms, i64::min);
+        let wait_ms = due_ms.saturating_sub((self.tools.clock)());
+        u64::try_from(wait_ms).unwrap_or(0)
+    }
+
+    /// Refreshes everything. An error means that the source could not be asked, or may not be.
+    async fn everything(
         &self,
         mirror: &Str,
         source: &Arc<dyn Source>,
         running: &Running,
-        absences: &mut BTreeMap<Str, u32>,
+        memory: &mut Memory,
     ) -> Result<(), SourceError> {
-        let cluster = source.cluster().await?;
+        let cluster = ask::within(STEP_MS_MAX, source.cluster()).await?;
         let image = self.tools.metadata.image();
         let config = MirrorConfig::of(&image, mirror, &self.tools.settings);
         self.check_cluster(mirror, &config, cluster.cluster_id.as_deref())
             .await?;
+        let mut found = Found::default();
         let names = active_members(&image, mirror);
+        let looked = self.members(mirror, source, &names, memory).await;
+        let is_coordinator = self.tools.store.is_name_coordinator(mirror);
+        let plan = std::mem::take(&mut memory.plan);
+        if step(&mut found, "topics", looked) {
+            found.complete(ProblemKind::Topic);
+            for (topic, text) in &plan.unknown {
+                found.note(ProblemKind::Topic, topic, text);
+            }
+            if is_coordinator {
+                self.change(mirror, &plan, &mut found).await;
+                let fulfilled = self.fulfil(mirror, source, &config, &plan, running);
+                let fulfilled = ask::within(STEP_MS_MAX, fulfilled).await;
+                step(&mut found, "wanted topics", fulfilled);
+            }
+        }
+        if is_coordinator {
+            let discovered = self.discover(mirror, source, &config, &image, &mut found);
+            let discovered = ask::within(STEP_MS_MAX, discovered).await;
+            if step(&mut found, "discovery", discovered) {
+                found.complete(ProblemKind::Join);
+            }
+            let synced = self.sync_configs(mirror, source, &config, &plan.healthy, &mut found);
+            let synced = ask::within(STEP_MS_MAX, synced).await;
+            if step(&mut found, "topic configs", synced) {
+                found.complete(ProblemKind::Configs);
+            }
+        }
+        found.complete(ProblemKind::Refresh);
+        let now_ms = (self.tools.clock)();
+        running.status.lock().problems.take(mirror, found, now_ms);
+        Ok(())
+    }
+
+    /// Looks at single topics whose fetching met something that fresh metadata may explain. Whoever answers has proven to be the right cluster.
+    async fn some(
+        &self,
+        mirror: &Str,
+        source: &Arc<dyn Source>,
+        running: &Running,
+        memory: &mut Memory,
+        topics: Vec<Str>,
+    ) {
+        let image = self.tools.metadata.image();
+        let mut names = active_members(&image, mirror);
+        names.retain(|name| topics.binary_search(name).is_ok());
+        let looked = self.members(mirror, source, &names, memory).await;
+        let plan = std::mem::take(&mut memory.plan);
+        let mut found = Found::default();
+        if looked.is_ok() && self.tools.store.is_name_coordinator(mirror) {
+            self.change(mirror, &plan, &mut found).await;
+        }
+        let now_ms = (self.tools.clock)();
+        running.status.lock().problems.take(mirror, found, now_ms);
+    }
+
+    /// Asks about members, tells the data plane, and fails what can only be failed. Leaves the plan in `memory`.
+    async fn members(
+        &self,
+        mirror: &Str,
+        source: &Arc<dyn Source>,
+        names: &[Str],
+        memory: &mut Memory,
+    ) -> Result<(), SourceError> {
         let mut answers = Vec::with_capacity(names.len());
         for chunk in names.chunks(NAMES_PER_REQUEST_MAX) {
-            answers.extend(
-                chunk
-                    .iter()
-                    .cloned()
-                    .zip(source.topics(chunk.to_vec()).await?),
-            );
+            let answered = ask::within(STEP_MS_MAX, source.topics(chunk.to_vec())).await?;
+            answers.extend(chunk.iter().cloned().zip(answered));
         }
-        let present: Vec<SourceTopic> = answers
-            .iter()
-            .filter_map(|(_, a)| {
-                if let TopicAnswer::Present(t) = a {
-                    Some(t.clone())
-                } else {
-                    None
-                }
-            })
-            .collect();
+        let present = |(_, answer): &(Str, TopicAnswer)| match answer {
+            TopicAnswer::Present(topic) => Some(topic.clone()),
+            _ => None,
+        };
+        let present: Vec<SourceTopic> = answers.iter().filter_map(present).collect();
         self.tools.data.source_metadata(mirror, &present);
         // What was committed meanwhile counts, not what was there when the source was asked.
         let image = self.tools.metadata.image();
-        let plan = plan(&image, mirror, &answers, config.deletion_policy(), absences);
-        *absences = plan.absences.clone();
+        let config = MirrorConfig::of(&image, mirror, &self.tools.settings);
+        let rule = DeletionRule {
+            policy: config.deletion_policy(),
+            after_ms: config.deletion_after_ms(),
+            now_ms: (self.tools.clock)(),
+        };
+        let plan = plan(&image, mirror, &answers, rule, &memory.absences);
+        for (name, _) in &answers {
+            memory.absences.remove(name);
+        }
+        memory.absences.extend(plan.absences.clone());
+        memory
+            .absences
+            .retain(|name, _| image.membership(name).is_some_and(|m| m.mirror == *mirror));
         for (topic_id, text) in &plan.fail {
             self.life
                 .fail_topic(*topic_id, FailureKind::Permanent, text);
@@ -108,26 +255,7 @@ impl Refresher {
                 .bumper
                 .request(*topic_id, *partition, epoch.saturating_add(EPOCH_LEAD));
         }
-        if !self.tools.store.is_name_coordinator(mirror) {
-            return Ok(());
-        }
-        let mut status = MirrorStatus {
-            error: running.status.lock().error.clone(),
-            ..Default::default()
-        };
-        status.topic_errors.extend(plan.unknown.iter().cloned());
-        self.change(mirror, &plan, &mut status).await;
-        self.fulfil(mirror, source, &config, &plan, &mut status)
-            .await?;
-        self.discover(mirror, source, &config, &image).await?;
-        self.sync_configs(mirror, source, &config, &plan.healthy, &mut status)
-            .await?;
-        report_configs(
-            mirror,
-            &running.status.lock().config_errors,
-            &status.config_errors,
-        );
-        *running.status.lock() = status;
+        memory.plan = plan;
         Ok(())
     }
 
@@ -161,7 +289,7 @@ impl Refresher {
         }
     }
 
-    async fn decide(
+    pub(super) async fn decide(
         &self,
         name: &'static str,
         records: impl FnOnce(&Image) -> Result<Vec<tarn_metadata::Record>, MirrorError> + Send + 'static,
@@ -179,317 +307,38 @@ impl Refresher {
             .map(|_| ())
     }
 
-    /// Growth, source ids, and topics to fail over.
-    async fn change(&self, mirror: &Str, plan: &RefreshPlan, status: &mut MirrorStatus) {
-        for (topic, topic_id, partitions) in &plan.grow {
-            let (m, t, id, n) = (mirror.clone(), topic.clone(), *topic_id, *partitions);
-            let decide = move |image: &Image, planner: &mut dyn Planner| {
-                Ok(Decision {
-                    records: grow_topic(image, planner, &m, &t, id, n)?,
-                    topics: Vec::new(),
-                })
-            };
-            match self
-                .tools
-                .metadata
-                .decide("grow a mirror topic", Box::new(decide))
-                .await
-            {
-                Ok(_) => {
-                    info!(%mirror, %topic, partitions, "the source topic has more partitions now")
-                }
-                Err(error) => {
-                    status.topic_errors.insert(
-                        topic.clone(),
-                        format!("cannot grow to {partitions} partitions: {error}"),
-                    );
-                }
+    /// Keeps why the source cannot be asked for describe, and logs it once when it appears, limited in rate when it changes.
+    fn note(&self, mirror: &Str, running: &Running, error: Option<&SourceError>) {
+        let now_ms = (self.tools.clock)();
+        let mut status = running.status.lock();
+        let Some(error) = error else {
+            if status.error.take().is_some() {
+                info!(%mirror, "the source can be refreshed again");
             }
-        }
-        if !plan.adopt.is_empty() {
-            let (m, adopt) = (mirror.clone(), plan.adopt.clone());
-            let records = move |image: &Image| {
-                Ok(adopt
-                    .iter()
-                    .flat_map(|(topic, id)| adopt_source_id(image, &m, topic, *id))
-                    .collect())
-            };
-            if let Err(error) = self.decide("store source topic ids", records).await {
-                warn!(%mirror, %error, "the source's topic ids are stored at the next refresh");
-            }
-        }
-        if !plan.stop.is_empty() {
-            warn!(%mirror, topics = ?plan.stop, "deleted at the source, failing over by policy");
-            let request = ChangeTopics {
-                mirror: mirror.clone(),
-                wish: Wish::Remove,
-                topics: plan.stop.iter().map(|t| (t.clone(), Uuid::ZERO)).collect(),
-                patterns: Vec::new(),
-                resume_always: false,
-                failed: Default::default(),
-                checked_at: None,
-            };
-            let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
-            if let Err(error) = self
-                .tools
-                .metadata
-                .decide("stop deleted topics", Box::new(decide))
-                .await
-            {
-                warn!(%mirror, %error, "deleted topics are failed over at the next refresh");
-            }
-        }
-    }
-
-    /// Creates wanted topics that the source has now.
-    async fn fulfil(
-        &self,
-        mirror: &Str,
-        source: &Arc<dyn Source>,
-        config: &MirrorConfig,
-        plan: &RefreshPlan,
-        status: &mut MirrorStatus,
-    ) -> Result<(), SourceError> {
-        for (topic, reason) in &plan.missing {
-            let error = Some(reason.clone());
-            status.wanted.insert(
-                topic.clone(),
-                WantedStatus {
-                    partitions: None,
-                    error,
-                },
-            );
-        }
-        if plan.fulfil.is_empty() {
-            return Ok(());
-        }
-        let excluded = config.excluded_properties().unwrap_or_default();
-        let here = ask::here_values(&self.tools.replicas);
-        let facts = ask::facts(source, &plan.fulfil, &excluded, &here).await?;
-        let loops = ask::looping(
-            &source
-                .mirrors_from(self.tools.settings.cluster_id.clone())
-                .await?,
-        );
-        for (topic, facts) in facts {
-            let partitions = Some(facts.partitions);
-            if let Some(foreign) = loops.get(&topic) {
-                let error = Some(ask::loop_text(&topic, foreign));
-                status
-                    .wanted
-                    .insert(topic, WantedStatus { partitions, error });
-                continue;
-            }
-            let add = AddTopic {
-                name: topic.clone(),
-                source: Some(facts),
-                fresh_id: Uuid::random(),
-                ..Default::default()
-            };
-            let m = mirror.clone();
-            let decide = move |image: &Image, planner: &mut dyn Planner| {
-                Ok(Decision {
-                    records: fulfil_wanted(image, planner, &m, &add)?,
-                    topics: Vec::new(),
-                })
-            };
-            if let Err(error) = self
-                .tools
-                .metadata
-                .decide("create a wanted topic", Box::new(decide))
-                .await
-            {
-                status.wanted.insert(
-                    topic,
-                    WantedStatus {
-                        partitions,
-                        error: Some(error.to_string()),
-                    },
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// Patterns: source topics that match join, members that a written exclusion matches are failed over.
-    async fn discover(
-        &self,
-        mirror: &Str,
-        source: &Arc<dyn Source>,
-        config: &MirrorConfig,
-        image: &Image,
-    ) -> Result<(), SourceError> {
-        let (include, exclude) = config
-            .topic_patterns()
-            .map_err(|e| SourceError::Other(e.to_string()))?;
-        if config.get(TOPICS_EXCLUDE).is_some() {
-            self.stop_excluded(mirror, image, &exclude).await;
-        }
-        if include.is_empty() {
-            return Ok(());
-        }
-        let all = source.all_topics().await?;
-        let fresh: Vec<SourceTopic> = ask::select(&all, &include, &exclude)
-            .into_iter()
-            .filter(|t| image.membership(&t.name).is_none())
-            .cloned()
-            .collect();
-        if fresh.is_empty() {
-            return Ok(());
-        }
-        self.join(mirror, source, config, image, &fresh).await
-    }
-
-    /// Adds discovered topics; each that cannot join says why in the log.
-    async fn join(
-        &self,
-        mirror: &Str,
-        source: &Arc<dyn Source>,
-        config: &MirrorConfig,
-        image: &Image,
-        fresh: &[SourceTopic],
-    ) -> Result<(), SourceError> {
-        let excluded = config.excluded_properties().unwrap_or_default();
-        let here = ask::here_values(&self.tools.replicas);
-        let facts = ask::facts(source, fresh, &excluded, &here).await?;
-        let loops = ask::looping(
-            &source
-                .mirrors_from(self.tools.settings.cluster_id.clone())
-                .await?,
-        );
-        let topic = |(name, facts): (Str, commands::SourceFacts)| {
-            let looped = loops
-                .get(&name)
-                .map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign)));
-            let has_local_data = crate::local::has_data(&self.tools.replicas, image, &name);
-            AddTopic {
-                name,
-                source: Some(facts),
-                fresh_id: Uuid::random(),
-                has_local_data,
-                refused: looped,
-                ..Default::default()
-            }
-        };
-        let request = AddTopics {
-            mirror: mirror.clone(),
-            topics: facts.into_iter().map(topic).collect(),
-            ..Default::default()
-        };
-        let decide =
-            move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &request);
-        match self
-            .tools
-            .metadata
-            .decide("discover mirror topics", Box::new(decide))
-            .await
-        {
-            Ok(results) => {
-                for result in results {
-                    match result.error {
-                        None => info!(%mirror, topic = %result.name, "discovered by pattern"),
-                        Some(error) => {
-                            warn!(%mirror, topic = %result.name, %error, "matches the patterns but cannot join")
-                        }
-                    }
-                }
-            }
-            Err(error) => {
-                warn!(%mirror, %error, "topics that match the patterns are tried at the next refresh")
-            }
-        }
-        Ok(())
-    }
-
-    async fn stop_excluded(
-        &self,
-        mirror: &Str,
-        image: &Image,
-        exclude: &crate::config::patterns::Patterns,
-    ) {
-        let topics: Vec<(Str, Uuid)> = image
-            .members_of(mirror)
-            .filter(|(topic, m)| m.desired == DesiredState::Mirroring && exclude.matches(topic))
-            .map(|(topic, _)| (topic.clone(), Uuid::ZERO))
-            .collect();
-        if topics.is_empty() {
             return;
-        }
-        let request = ChangeTopics {
-            mirror: mirror.clone(),
-            wish: Wish::Remove,
-            topics,
-            patterns: Vec::new(),
-            resume_always: false,
-            failed: Default::default(),
-            checked_at: None,
         };
-        let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
-        if let Err(error) = self
-            .tools
-            .metadata
-            .decide("stop excluded topics", Box::new(decide))
-            .await
-        {
-            warn!(%mirror, %error, "excluded topics are failed over at the next refresh");
+        let text = text_cut(&error.to_string()).to_owned();
+        let known = status.error.take();
+        let is_news = known
+            .as_ref()
+            .is_none_or(|k| k.text != text && now_ms.saturating_sub(k.logged_ms) >= LOG_AGAIN_MS);
+        if is_news {
+            warn!(%mirror, reason = %text, "the refresh from the source failed");
         }
+        status.error = Some(Trouble {
+            text,
+            since_ms: known.as_ref().map_or(now_ms, |k| k.since_ms),
+            logged_ms: known.filter(|_| !is_news).map_or(now_ms, |k| k.logged_ms),
+        });
     }
+}
 
-    /// Topic configs follow the source; what cannot is noted per key.
-    async fn sync_configs(
-        &self,
-        mirror: &Str,
-        source: &Arc<dyn Source>,
-        config: &MirrorConfig,
-        topics: &[Str],
-        status: &mut MirrorStatus,
-    ) -> Result<(), SourceError> {
-        let excluded = config
-            .excluded_properties()
-            .map_err(|e| SourceError::Other(e.to_string()))?;
-        let here = ask::here_values(&self.tools.replicas);
-        for names in topics.chunks(NAMES_PER_REQUEST_MAX) {
-            let mut changes = Vec::new();
-            for topic in source.topic_configs(names.to_vec()).await? {
-                match topic.entries {
-                    Ok(entries) => {
-                        let usable = ask::usable_configs(&entries, &excluded, &here);
-                        if !usable.skipped.is_empty() {
-                            let skipped = usable.skipped;
-                            status.config_errors.insert(topic.name.detach(), skipped);
-                        }
-                        changes.push(ConfigChanges {
-                            topic: topic.name.detach(),
-                            wanted: usable.own,
-                            carried: usable.carried,
-                        });
-                    }
-                    Err(reason) => {
-                        status
-                            .config_errors
-                            .insert(topic.name.detach(), vec![reason]);
-                    }
-                }
-            }
-            // Most refreshes change nothing; then nothing is put before the controller.
-            let image = self.tools.metadata.image();
-            changes.retain(|c| !sync_configs(&image, mirror, c).is_empty());
-            if changes.is_empty() {
-                continue;
-            }
-            let m = mirror.clone();
-            let records = move |image: &Image| {
-                Ok(changes
-                    .iter()
-                    .flat_map(|c| sync_configs(image, &m, c))
-                    .collect())
-            };
-            if let Err(error) = self.decide("synchronise topic configs", records).await {
-                warn!(%mirror, %error, "topic configs are synchronised at the next refresh");
-            }
-        }
-        Ok(())
+/// Notes a step that failed; true when it did not.
+fn step(found: &mut Found, name: &str, outcome: Result<(), SourceError>) -> bool {
+    if let Err(error) = &outcome {
+        found.note(ProblemKind::Refresh, name, &error.to_string());
     }
+    outcome.is_ok()
 }
 
 /// Topics of a mirror that are wished to be mirrored, wanted ones included.
@@ -501,35 +350,21 @@ fn active_members(image: &Image, mirror: &str) -> Vec<Str> {
         .collect()
 }
 
-/// Says once per change which topic configs stay behind and why.
-fn report_configs(
-    mirror: &Str,
-    before: &BTreeMap<Str, Vec<String>>,
-    now: &BTreeMap<Str, Vec<String>>,
-) {
-    for (topic, reasons) in now {
-        if before.get(topic) != Some(reasons) {
-            warn!(%mirror, %topic, skipped = ?reasons, "some topic configs of the source are not set here");
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Keeps the error for describe, and logs it once when it appears or changes.
-fn note(mirror: &Str, running: &Running, error: Option<&SourceError>, now_ms: i64) {
-    let mut status = running.status.lock();
-    match error {
-        None => {
-            if status.error.take().is_some() {
-                info!(%mirror, "the source can be refreshed again");
-            }
-        }
-        Some(error) => {
-            let text = error.to_string();
-            let known = status.error.clone();
-            if known.as_ref().is_none_or(|(before, _)| *before != text) {
-                warn!(%mirror, reason = %text, "the refresh from the source failed");
-            }
-            status.error = Some((text, known.map_or(now_ms, |(_, since)| since)));
-        }
+    #[test]
+    fn an_absence_is_looked_at_again_when_it_has_lasted_and_only_then() {
+        let mut memory = Memory::default();
+        let first_ms = 1_000;
+        let absence = Absence { first_ms, seen: 1 };
+        memory.absences.insert(Str::from("t"), absence);
+        assert_eq!(memory.absence_due_ms(30_000, 5_000), Some(31_000));
+        assert!(memory.absent_due(30_000, 4_000, 5_000).is_empty());
+        assert_eq!(memory.absent_due(30_000, 5_000, 31_200).len(), 1);
+        // Acted upon: the regular refresh goes on looking, nothing else.
+        assert_eq!(memory.absence_due_ms(30_000, 31_200), None);
+        assert!(memory.absent_due(30_000, 31_200, 31_400).is_empty());
     }
 }

@@ -268,7 +268,19 @@ impl MirrorService {
                 .data
                 .probe(config.source_settings(&named.mirror, &self.tools.settings)),
         };
-        let answer = ask::within(PREFLIGHT_MS_MAX, self.questions(named, &config, &source)).await;
+        // What the mirror's own connections know may be of the past (a source that was away, an address that was another cluster's): only a
+        // source that is asked afresh may be called unreachable.
+        let questions = async {
+            match self.questions(named, &config, &source).await {
+                Err(_) => {
+                    let settings = config.source_settings(&named.mirror, &self.tools.settings);
+                    let fresh = self.tools.data.probe(settings);
+                    self.questions(named, &config, &fresh).await
+                }
+                answers => answers,
+            }
+        };
+        let answer = ask::within(PREFLIGHT_MS_MAX, questions).await;
         let Answers {
             topics,
             mut facts,

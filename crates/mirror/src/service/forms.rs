@@ -90,6 +90,8 @@ pub enum MirrorRequest {
         cluster_id: Option<Str>,
         /// Partitions whose last mirror epoch is wanted.
         lookups: Vec<(Uuid, Vec<i32>)>,
+        /// Only the look-ups are wanted, not the mirrors.
+        lookups_only: bool,
     },
     /// 100.
     ReadStates(m::ReadMirrorStatesRequest),
@@ -483,6 +485,7 @@ fn describe(body: &Bytes) -> Option<MirrorRequest> {
         operations: r.include_authorized_operations,
         cluster_id: r.cluster_id.as_ref().map(Str::detach),
         lookups,
+        lookups_only: r.lookups_only,
     })
 }
 
@@ -496,6 +499,7 @@ fn describe_all(body: &Bytes) -> Option<MirrorRequest> {
         operations: operations != 0,
         cluster_id: None,
         lookups: Vec::new(),
+        lookups_only: false,
     })
 }
 

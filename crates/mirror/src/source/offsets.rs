@@ -110,7 +110,7 @@ impl<'a> LeaderOf<'a> {
                 "partition {partition} of {topic} has no leader at the source"
             ))
         })?;
-        let handle = client.note(client.cluster()?.broker(leader).await)?;
+        let handle = client.note_broker(client.cluster()?.broker(leader).await)?;
         Ok(LeaderOf {
             client,
             handle,
@@ -133,7 +133,7 @@ impl<'a> LeaderOf<'a> {
         let wanted = VersionRange::new(1, ListOffsetsRequest::VERSIONS.max);
         let response = self
             .client
-            .note(self.handle.call_within(&request, wanted).await)?;
+            .note_broker(self.handle.call_within(&request, wanted).await)?;
         read_bounds(&response, &self.topic, self.partition)
             .map_err(|code| refusal("ListOffsets", code, &self.topic, self.partition))
     }
@@ -178,7 +178,7 @@ impl<'a> LeaderOf<'a> {
         let wanted = VersionRange::new(1, OffsetForLeaderEpochRequest::VERSIONS.max);
         let response = self
             .client
-            .note(self.handle.call_within(&request, wanted).await)?;
+            .note_broker(self.handle.call_within(&request, wanted).await)?;
         let of_topic = response
             .topics
             .iter()
@@ -240,7 +240,7 @@ impl<'a> LeaderOf<'a> {
         };
         let response = self
             .client
-            .note(self.handle.call_within(&request, wanted).await)?;
+            .note_broker(self.handle.call_within(&request, wanted).await)?;
         let found = response.responses.iter().flat_map(|t| &t.partitions).next();
         let found = found.ok_or_else(|| other("the source did not answer Fetch".to_string()))?;
         match ErrorCode(found.error_code) {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tarn_client::MetadataTopics;
+use tarn_client::{ClientError, MetadataTopics, text_cut};
 use tarn_metadata::check_topic_name;
 use tarn_wire::messages::describe_configs_request::DescribeConfigsResource;
 use tarn_wire::messages::describe_configs_response::DescribeConfigsResult;
@@ -26,14 +26,28 @@ const PARTITIONS_MAX: usize = 100_000;
 const DYNAMIC_TOPIC_CONFIG: i8 = 1;
 /// `DescribeConfigsRequest` resource type of a topic.
 const TOPIC_RESOURCE: i8 = 2;
+/// Longest cluster id that is believed; Kafka's own have 22 characters.
+const CLUSTER_ID_BYTES_MAX: usize = 255;
+/// Longest name of a topic config that is taken over.
+const NAME_BYTES_MAX: usize = 255;
+/// Longest value of a topic config that is taken over, in bytes; lists of replicas are the longest.
+const VALUE_BYTES_MAX: usize = 16 * 1024;
 /// Oldest Fetch with record batches; an older source cannot be mirrored.
 const FETCH_MIN: i16 = 4;
 
 /// Who the source is. Also tells a source that is too old to be fetched from.
 pub(super) async fn cluster(client: &SourceClient) -> Result<SourceCluster, SourceError> {
-    // The id is what is asked for here, so no answer is a wrong one.
+    // The id is what is asked for here, so another cluster's is an answer too; nothing else of what it says is.
     let cluster = client.cluster()?;
-    let response = client.note(cluster.metadata(&MetadataTopics::None).await)?;
+    let outcome = cluster.metadata(&MetadataTopics::None).await;
+    if let Err(ClientError::WrongCluster { found, .. }) = outcome {
+        return Ok(SourceCluster {
+            cluster_id: Some(found),
+            brokers: 0,
+            has_topic_ids: false,
+        });
+    }
+    let response = client.note(outcome)?;
     let any = client.note(cluster.any().await)?;
     let fetch = VersionRange::new(FETCH_MIN, 18);
     client.note(
@@ -44,12 +58,14 @@ pub(super) async fn cluster(client: &SourceClient) -> Result<SourceCluster, Sour
     let metadata = any
         .versions()
         .common::<MetadataRequest>(MetadataRequest::VERSIONS);
+    let cluster_id = response.cluster_id.as_ref().filter(|id| !id.is_empty());
+    if cluster_id.is_some_and(|id| id.len() > CLUSTER_ID_BYTES_MAX) {
+        return Err(SourceError::Other(format!(
+            "the cluster id of the source is longer than {CLUSTER_ID_BYTES_MAX} bytes"
+        )));
+    }
     Ok(SourceCluster {
-        cluster_id: response
-            .cluster_id
-            .as_ref()
-            .filter(|id| !id.is_empty())
-            .map(Str::detach),
+        cluster_id: cluster_id.map(Str::detach),
         brokers: response.brokers.len(),
         has_topic_ids: metadata.is_some_and(|v| v >= 10),
     })
@@ -137,7 +153,7 @@ pub(crate) fn source_topic(topic: &MetadataResponseTopic) -> Result<SourceTopic,
     let name = topic
         .name
         .as_ref()
-        .map(Str::detach)
+        .map(|name| Str::from(text_cut(name)))
         .ok_or("the source named no topic")?;
     let code = ErrorCode(topic.error_code);
     if ![ErrorCode::NONE, ErrorCode::LEADER_NOT_AVAILABLE].contains(&code) {
@@ -221,11 +237,14 @@ fn entries_of(result: &DescribeConfigsResult) -> Result<SourceEntries, String> {
             .as_deref()
             .filter(|text| !text.is_empty())
             .unwrap_or_else(|| code.message());
-        return Err(format!("{}: {text}", code.name()));
+        return Err(format!("{}: {}", code.name(), text_cut(text)));
     }
     let mut entries = SourceEntries::default();
     for entry in &result.configs {
         let Some(value) = &entry.value else { continue };
+        if entry.name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+            continue;
+        }
         let pair = (entry.name.detach(), value.detach());
         if entry.config_source == DYNAMIC_TOPIC_CONFIG {
             entries.own.push(pair);

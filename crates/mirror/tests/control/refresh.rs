@@ -1,5 +1,6 @@
 //! What the source does, and what follows here.
 
+use tarn_mirror::seam::PrepareOutcome;
 use tarn_wire::messages as m;
 use tarn_wire::{Str, Uuid};
 
@@ -277,4 +278,145 @@ async fn set_topic_config(world: &World, topic: &str, key: &str, value: &str) {
     };
     let answer = world.controller.incremental_alter_configs(request).await;
     assert_eq!(answer.responses[0].error_code, 0);
+}
+
+/// M13: a source that does not tell topic configs, keys that cannot be set, and topics that cannot join are told by describe, with since when.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_refresh_cannot_do_is_told_by_describe() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, _) = mirrored(dir.path()).await;
+    let mut denied = Str::from("TOPIC_AUTHORIZATION_FAILED: no");
+    denied = Str::from(format!("{denied} {}", "x".repeat(100_000)));
+    world
+        .plane
+        .0
+        .lock()
+        .denied
+        .insert(Str::from("t"), denied.to_string());
+    let told = |kind: &'static str, item: &'static str| {
+        let world = &world;
+        async move {
+            for _ in 0..500 {
+                let described = world.describe().await;
+                let notices = described.mirrors.into_iter().flat_map(|m| m.notices);
+                let found = notices
+                    .into_iter()
+                    .find(|n| n.kind == *kind && n.item == *item);
+                if let Some(notice) = found {
+                    return notice;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            panic!("no notice about {kind} of {item}");
+        }
+    };
+    let notice = told("configs", "t").await;
+    assert!(notice.text.contains("TOPIC_AUTHORIZATION_FAILED"));
+    assert!(notice.text.len() <= 1024 && notice.since_ms > 0);
+    let again = told("configs", "t").await;
+    assert_eq!(again.since_ms, notice.since_ms, "since the first time");
+    // A topic that matches the patterns and exists here as another one.
+    world.plane.topic("orders", 1);
+    create_topic(&world, "orders").await;
+    assert_eq!(alter(&world, "topics.include", "orders").await, (0, None));
+    let notice = told("join", "orders").await;
+    assert!(notice.text.contains("different topics"), "{}", notice.text);
+    world.plane.0.lock().denied.clear();
+    world.plane.0.lock().configs.insert(
+        Str::from("t"),
+        vec![(Str::from("no.such.key"), Str::from("1"))],
+    );
+    for _ in 0..500 {
+        if told("configs", "t").await.text.contains("no.such.key") {
+            world.stop().await;
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the key that cannot be set is not told");
+}
+
+/// M06: the steps of a refresh fail each by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_fails_leaves_the_other_steps_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (world, _) = mirrored(dir.path()).await;
+    world.plane.0.lock().no_lists = Some("a broker of the source is away".into());
+    assert_eq!(alter(&world, "topics.include", "orders").await, (0, None));
+    let pairs = vec![(Str::from("segment.ms"), Str::from("5000"))];
+    world.plane.0.lock().configs.insert(Str::from("t"), pairs);
+    world
+        .eventually("configs follow although topics cannot be listed", |w| {
+            let image = w.image();
+            let set = image.topic_configs("t").and_then(|c| c.get("segment.ms"));
+            set.is_some_and(|v| *v == "5000")
+        })
+        .await;
+    world.stop().await;
+}
+
+/// M14: what the data plane asks for again and again about one topic costs few questions, and no refresh of everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wishes_of_the_data_plane_are_no_storm() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_interval(dir.path(), Scripted::new(), 3_600_000).await;
+    world.plane.topic("t", 1);
+    world.add(&["t"]).await;
+    world.until("t", "MIRRORING").await;
+    // The refreshes that follow create and add are over.
+    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    let before = world.plane.0.lock().questions;
+    for _ in 0..300 {
+        world
+            .events()
+            .refresh_wanted(&Str::from(MIRROR), &Str::from("t"));
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let asked = world.plane.0.lock().questions - before;
+    assert!((1..=5).contains(&asked), "{asked} questions in 3 s");
+    world.stop().await;
+}
+
+/// M05: a source that cannot say what it mirrored from here holds up nobody, the reason is on show, and after a while it is a failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_cannot_say_is_shown_and_fails_after_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_mirror(dir.path(), Scripted::new()).await;
+    let limit = alter(&world, "mirror.lme.lookup.timeout.ms", "1500").await;
+    assert_eq!(limit, (0, None));
+    let reason = String::from("its coordinator may be loading");
+    world.plane.0.lock().prepare = Some(PrepareOutcome::Undecided { reason });
+    world.plane.topic("t", 1);
+    world.add(&["t"]).await;
+    world.until("t", "PREPARING").await;
+    for _ in 0..500 {
+        let shown = world.partition_of("t", 0).await.unwrap();
+        let waits = shown.state == *"PREPARING";
+        if let Some(text) = shown.error_message.filter(|_| waits) {
+            assert!(text.contains("loading"));
+            assert!(shown.error_since_ms > 0);
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    world.until("t", "FAILED").await;
+    world.plane.0.lock().prepare = None;
+    world.until("t", "MIRRORING").await;
+    world.stop().await;
+}
+
+async fn create_topic(world: &World, name: &str) {
+    let topic = m::create_topics_request::CreatableTopic {
+        name: Str::from(name),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let request = m::CreateTopicsRequest {
+        topics: vec![topic],
+        timeout_ms: 10_000,
+        ..Default::default()
+    };
+    let answer = world.controller.create_topics(request).await;
+    assert_eq!(answer.topics[0].error_code, 0);
 }

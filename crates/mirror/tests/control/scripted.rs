@@ -23,6 +23,8 @@ pub(crate) struct Script {
     pub(crate) inherited: Vec<(Str, Str)>,
     /// Topics whose configs the source does not tell, with the reason.
     pub(crate) denied: BTreeMap<Str, String>,
+    /// Why the source lists no topics, if it does not; it answers for named ones.
+    pub(crate) no_lists: Option<String>,
     pub(crate) down: Option<String>,
     pub(crate) cluster_id: Option<Str>,
     pub(crate) loops: Vec<ForeignMirror>,
@@ -103,6 +105,9 @@ impl Source for Scripted {
     }
 
     fn all_topics(&self) -> BoxFuture<'_, Result<Vec<SourceTopic>, SourceError>> {
+        if let Some(reason) = self.0.lock().no_lists.clone() {
+            return now(Err(SourceError::Unreachable(reason)));
+        }
         now(self.ask(|s| s.topics.values().cloned().collect()))
     }
 

@@ -33,6 +33,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start(dir: &Path, plane: Scripted) -> World {
+        World::start_with(dir, plane, 200).await
+    }
+
+    async fn start_with(dir: &Path, plane: Scripted, refresh_interval_ms: i64) -> World {
         let mut settings = Settings::single(1, CLUSTER, dir);
         settings
             .rules
@@ -58,8 +62,10 @@ impl World {
         let applier = tokio::spawn(follow(controller.clone(), replicas.clone()));
         let mut broker = BrokerSettings::new(1, Str::from(CLUSTER));
         broker.state_topic_partitions = 3;
-        broker.refresh_interval_ms = 200;
+        broker.refresh_interval_ms = refresh_interval_ms;
         broker.retry.initial_backoff_ms = 20;
+        let after = "mirror.source.topic.deletion.after.ms";
+        broker.defaults.insert(after.into(), "300".into());
         let service = MirrorService::start(
             controller.clone(),
             replicas.clone(),
@@ -78,7 +84,12 @@ impl World {
 
     /// A broker with the mirror `m` in it.
     pub(crate) async fn with_mirror(dir: &Path, plane: Scripted) -> World {
-        let world = World::start(dir, plane).await;
+        World::with_interval(dir, plane, 200).await
+    }
+
+    /// As [`World::with_mirror`], refreshed this often.
+    pub(crate) async fn with_interval(dir: &Path, plane: Scripted, ms: i64) -> World {
+        let world = World::start_with(dir, plane, ms).await;
         let reply = world
             .create(MIRROR, &[("bootstrap.servers", "source:9092")])
             .await;

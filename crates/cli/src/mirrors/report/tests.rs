@@ -18,6 +18,7 @@ fn row(topic: &str, partition: i32, offsets: (i64, i64, i64), state: &str) -> Pa
         leader: 1,
         desired_state: Some("MIRRORING".into()),
         last_fetch_age_ms: -1,
+        beyond: Beyond::default(),
     }
 }
 
@@ -56,7 +57,7 @@ fn nothing_to_describe_says_so() {
         describe_table(Personality::Mirrors, &[]),
         "No mirror partitions found\n"
     );
-    assert_eq!(describe_json(Personality::Mirrors, &[]), "[]\n");
+    assert_eq!(describe_json(Personality::Mirrors, &[], &[]), "[]\n");
 }
 
 #[test]
@@ -98,7 +99,7 @@ new-mirror                     1          -                          -          
 fn json_has_the_fields_in_order_and_survives_percent_signs() {
     let mut one = row("t", 0, (69, 66, 3), "MIRRORING");
     one.error_message = Some("100% of %s".into());
-    let json = describe_json(Personality::Mirrors, &[one]);
+    let json = describe_json(Personality::Mirrors, &[one], &[]);
     assert!(json.starts_with(
         r#"[{"mirror":"my-mirror","topic":"t","partition":0,"sourceOffset":69,"destinationOffset":66,"lag":3,"state":"MIRRORING","lastMirrorEpoch":-1,"retryAttempt":0,"errorMessage":"100% of %s","lagMs":-1,"leader":1,"desiredState":"MIRRORING""#
     ));
@@ -171,4 +172,42 @@ fn rows_are_sorted_by_partition_number_not_by_text() {
     ];
     sort(&mut rows);
     assert_eq!(rows.map(|r| r.partition), [11, 9, 10]);
+}
+
+/// M13: what only the log knew is on show: in the JSON with since when, and one line each on standard error.
+#[test]
+fn notices_are_fields_of_the_json_and_lines_on_standard_error() {
+    let notice = |kind: &str, item: &str, text: &str| NoticeRow {
+        mirror: "my-mirror".into(),
+        kind: kind.into(),
+        item: item.into(),
+        text: text.into(),
+        since_ms: 1_700_000_000_000,
+    };
+    let notices = [
+        notice("configs", "foo", "denied"),
+        notice("refresh", "discovery", "no answer"),
+        notice("carried", "foo", "retention.ms=-1"),
+        notice("join", "bar", "belongs to another mirror"),
+    ];
+    let mut rows = [row("foo", 0, (9, 9, 0), "MIRRORING")];
+    rows[0].beyond.skipped_offsets = 50;
+    let json = describe_json(Personality::Mirrors, &rows, &notices);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["skippedOffsets"], 50);
+    assert_eq!(json[0]["notices"].as_array().map(Vec::len), Some(3));
+    assert_eq!(json[0]["notices"][0]["sinceMs"], 1_700_000_000_000_i64);
+    assert_eq!(
+        (&json[1]["topic"], &json[1]["partition"]),
+        (&json!("bar"), &json!(-1))
+    );
+    let lines = notice_lines(&notices, &rows);
+    assert_eq!(lines.len(), 4, "a fact is no problem: {lines:?}");
+    assert_eq!(
+        lines[0],
+        "Mirror my-mirror: configs of foo since 2023-11-14T22:13:20Z: denied"
+    );
+    assert!(lines[3].contains("50 offsets were gone"));
+    let many = vec![notices[0].clone(); 100];
+    assert_eq!(notice_lines(&many, &[]).len(), 21);
 }

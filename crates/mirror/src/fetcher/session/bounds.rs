@@ -79,7 +79,7 @@ impl Session {
             OnError::FindLeader | OnError::LookAtTopic => {
                 slot.with(|s| s.leader = None);
                 slot.back_off(&text, now_ms());
-                self.mirror.refresh_wanted();
+                self.mirror.refresh_wanted(&slot.name().topic);
                 self.mirror.wake();
             }
             OnError::Wait | OnError::CompareBounds => slot.back_off(&text, now_ms()),

@@ -44,6 +44,8 @@ pub(super) const KEYS: &[BrokerKey] = &[
     inert("mirror.coordinator.load.buffer.size", Int, Some("5242880"), AtLeast(1), "tuning of another coordinator implementation"),
     dynamic("mirror.fetch.isolation.level", String, Some("read_uncommitted"), OneOf(&["read_uncommitted", "read_committed"]), "Default of the mirror key of this name: how far a mirror reads at the source."),
     dynamic("mirror.source.topic.deletion.policy", String, Some("fail"), OneOf(&["fail", "stop"]), "Default of the mirror key of this name: what happens when a topic is deleted at the source."),
+    dynamic("mirror.source.topic.deletion.after.ms", Long, Some("30000"), AtLeast(0), "Default of the mirror key of this name: how long the source must go on lacking a topic before it counts as deleted."),
+    dynamic("mirror.local.retention", Boolean, Some("false"), Any, "Default of the mirror key of this name: whether local retention deletes from topics that are mirrors."),
     dynamic("mirror.allow.adopting.topics", Boolean, Some("false"), Any, "Default of the mirror key of this name: whether topics with data that no mirror made may be added."),
     dynamic("mirror.allow.full.truncation", Boolean, Some("false"), Any, "Default of the mirror key of this name: whether a log with own writes may be discarded."),
     dynamic("mirror.lme.lookup.timeout.ms", Long, Some("30000"), AtLeast(1), "Default of the mirror key of this name: longest wait for the look-up of the last mirrored epoch."),

@@ -1,0 +1,144 @@
+//! What a refresh does with the source's other topics: those that match the patterns join, members that an exclusion matches are failed over.
+
+use std::sync::Arc;
+
+use tarn_metadata::{DesiredState, Image};
+use tarn_wire::{Str, Uuid};
+use tracing::{info, warn};
+
+use super::Refresher;
+use super::ask;
+use super::problems::{Found, ProblemKind};
+use crate::commands::{
+    AddTopic, AddTopics, ChangeTopics, Planner, SourceFacts, Wish, add_topics, change_topics,
+};
+use crate::config::{MirrorConfig, TOPICS_EXCLUDE};
+use crate::dialect::MirrorError;
+use crate::seam::{Source, SourceError, SourceTopic};
+
+impl Refresher {
+    /// Patterns: source topics that match join, members that a written exclusion matches are failed over.
+    pub(super) async fn discover(
+        &self,
+        mirror: &Str,
+        source: &Arc<dyn Source>,
+        config: &MirrorConfig,
+        image: &Image,
+        found: &mut Found,
+    ) -> Result<(), SourceError> {
+        let (include, exclude) = config
+            .topic_patterns()
+            .map_err(|e| SourceError::Other(e.to_string()))?;
+        if config.get(TOPICS_EXCLUDE).is_some() {
+            self.stop_excluded(mirror, image, &exclude).await;
+        }
+        if include.is_empty() {
+            return Ok(());
+        }
+        let all = source.all_topics().await?;
+        let fresh: Vec<SourceTopic> = ask::select(&all, &include, &exclude)
+            .into_iter()
+            .filter(|t| image.membership(&t.name).is_none())
+            .cloned()
+            .collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        self.join(mirror, source, (config, image), &fresh, found)
+            .await
+    }
+
+    /// Adds discovered topics; each that cannot join says why in describe.
+    async fn join(
+        &self,
+        mirror: &Str,
+        source: &Arc<dyn Source>,
+        (config, image): (&MirrorConfig, &Image),
+        fresh: &[SourceTopic],
+        found: &mut Found,
+    ) -> Result<(), SourceError> {
+        let excluded = config.excluded_properties().unwrap_or_default();
+        let here = ask::here_values(&self.tools.replicas);
+        let facts = ask::facts(source, fresh, &excluded, &here).await?;
+        let loops = ask::looping(
+            &source
+                .mirrors_from(self.tools.settings.cluster_id.clone())
+                .await?,
+        );
+        let topic = |(name, facts): (Str, SourceFacts)| {
+            let looped = loops
+                .get(&name)
+                .map(|foreign| MirrorError::Loop(ask::loop_text(&name, foreign)));
+            let has_local_data = crate::local::has_data(&self.tools.replicas, image, &name);
+            AddTopic {
+                name,
+                source: Some(facts),
+                fresh_id: Uuid::random(),
+                has_local_data,
+                refused: looped,
+                ..Default::default()
+            }
+        };
+        let request = AddTopics {
+            mirror: mirror.clone(),
+            topics: facts.into_iter().map(topic).collect(),
+            ..Default::default()
+        };
+        let decide =
+            move |image: &Image, planner: &mut dyn Planner| add_topics(image, planner, &request);
+        match self
+            .tools
+            .metadata
+            .decide("discover mirror topics", Box::new(decide))
+            .await
+        {
+            Ok(results) => {
+                for result in results {
+                    match result.error {
+                        None => info!(%mirror, topic = %result.name, "discovered by pattern"),
+                        Some(error) => {
+                            let text = error.to_string();
+                            found.note(ProblemKind::Join, &result.name, &text);
+                        }
+                    }
+                }
+            }
+            Err(error) => return Err(SourceError::Other(error.to_string())),
+        }
+        Ok(())
+    }
+
+    async fn stop_excluded(
+        &self,
+        mirror: &Str,
+        image: &Image,
+        exclude: &crate::config::patterns::Patterns,
+    ) {
+        let topics: Vec<(Str, Uuid)> = image
+            .members_of(mirror)
+            .filter(|(topic, m)| m.desired == DesiredState::Mirroring && exclude.matches(topic))
+            .map(|(topic, _)| (topic.clone(), Uuid::ZERO))
+            .collect();
+        if topics.is_empty() {
+            return;
+        }
+        let request = ChangeTopics {
+            mirror: mirror.clone(),
+            wish: Wish::Remove,
+            topics,
+            patterns: Vec::new(),
+            resume_always: false,
+            failed: Default::default(),
+            checked_at: None,
+        };
+        let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
+        if let Err(error) = self
+            .tools
+            .metadata
+            .decide("stop excluded topics", Box::new(decide))
+            .await
+        {
+            warn!(%mirror, %error, "excluded topics are failed over at the next refresh");
+        }
+    }
+}
