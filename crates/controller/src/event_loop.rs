@@ -4,7 +4,7 @@
 //! The quorum core decides what is committed; this file carries out what it asks for.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tarn_log::LogError;
@@ -34,6 +34,8 @@ const SHORT_TRIES_MAX: usize = 300;
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// Records one decision may write.
 const DECISION_RECORDS_MAX: usize = 1_000_000;
+/// After so long without a commit the synced end of the log is made durable.
+const SYNCED_END_AFTER: Duration = Duration::from_millis(500);
 /// Snapshots kept: the newest, and the one before it should the newest turn out unreadable.
 const SNAPSHOTS_KEPT: usize = 2;
 
@@ -117,7 +119,7 @@ impl EventLoop {
         let me = NodeId(settings.node_id);
         let quorum =
             tarn_raft::Settings::new(me, settings.voters.iter().copied().map(NodeId).collect());
-        let stored = stored_election(&quorum_state)?;
+        let stored = stored_election(&quorum_state, &journal, base.is_some())?;
         let core = Core::new(
             quorum,
             stored,
@@ -149,8 +151,8 @@ impl EventLoop {
 
     /// Serves until told to stop, or until a write fails.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) {
-        while let Ok(command) = commands.recv() {
-            match self.serve(command, commands) {
+        while let Some(next) = self.next_command(commands) {
+            match next.and_then(|command| self.serve(command, commands)) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
@@ -173,6 +175,25 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// Waits for a command, and uses the first pause to make the synced end durable. `None` when nobody can send one any more.
+    fn next_command(
+        &mut self,
+        commands: &Receiver<Command>,
+    ) -> Option<Result<Command, ControllerError>> {
+        if self.journal.synced_end_is_unkept() {
+            match commands.recv_timeout(SYNCED_END_AFTER) {
+                Ok(command) => return Some(Ok(command)),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(error) = self.journal.keep_synced_end() {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+        commands.recv().ok().map(Ok)
     }
 
     fn serve(
@@ -337,7 +358,7 @@ impl EventLoop {
     }
 
     /// Syncs what was appended. It cannot be taken back any more, so a shortage of descriptors is waited for.
-    fn sync(&self) -> Result<i64, ControllerError> {
+    fn sync(&mut self) -> Result<i64, ControllerError> {
         for _ in 0..SHORT_TRIES_MAX {
             match self.journal.sync() {
                 Err(ControllerError::Log(error @ LogError::Shortage { .. })) => {
@@ -477,13 +498,28 @@ impl EventLoop {
     }
 }
 
-/// The stored election. In a quorum of one a file that cannot be read costs nothing: its only content is this node's own vote.
-fn stored_election(file: &QuorumStateFile) -> Result<Election, ControllerError> {
+/// The stored election. It stands on disk before the first record of the log does, so a log without it has lost it: it may hold a vote.
+fn stored_election(
+    file: &QuorumStateFile,
+    journal: &Journal,
+    has_snapshot: bool,
+) -> Result<Election, ControllerError> {
+    let begun = has_snapshot || journal.end_offset() > 0;
+    let remedy = || QuorumStateFile::remedy(journal.history().end().epoch);
     match file.read() {
-        Ok(stored) => Ok(stored.unwrap_or_default()),
-        Err(error @ ControllerError::BadFile { .. }) => {
-            warn!(%error, "starting from the epochs in the log");
-            Ok(Election::default())
+        Ok(Some(stored)) => Ok(stored),
+        Ok(None) if begun => {
+            let reason = format!(
+                "the election state is missing although the log has begun: {}",
+                remedy()
+            );
+            let path = file.path().to_owned();
+            Err(ControllerError::BadFile { path, reason })
+        }
+        Ok(None) => Ok(Election::default()),
+        Err(ControllerError::BadFile { path, reason }) => {
+            let reason = format!("{reason}: {}", remedy());
+            Err(ControllerError::BadFile { path, reason })
         }
         Err(error) => Err(error),
     }

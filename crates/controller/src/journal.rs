@@ -15,6 +15,7 @@ use tarn_records::{BatchBuilder, batches, records};
 use tarn_wire::Uuid;
 use tarn_wire::messages::{BeginTransactionRecord, EndTransactionRecord};
 
+use crate::synced_end::SyncedEnd;
 use crate::{ControllerError, Settings, tail_check};
 
 /// Directory of the metadata log inside the metadata directory.
@@ -137,6 +138,7 @@ impl Batches {
 pub(crate) struct Journal {
     log: Arc<PartitionLog>,
     dir: PathBuf,
+    synced: SyncedEnd,
 }
 
 impl Journal {
@@ -144,7 +146,7 @@ impl Journal {
     pub(crate) fn open(settings: &Settings, now_ms: i64) -> Result<Self, ControllerError> {
         let dir = settings.metadata_dir.join(LOG_DIR_NAME);
         fs::create_dir_all(&dir).map_err(|error| ControllerError::file("create", &dir, error))?;
-        tail_check::refuse_damage(&dir)?;
+        tail_check::refuse_damage(&dir, SyncedEnd::read(&dir)?.unwrap_or(0))?;
         let config = LogConfig {
             segment_bytes: settings.segment_bytes,
             segment_ms: i64::MAX,
@@ -163,7 +165,10 @@ impl Journal {
             dir_state: LogDirState::detached(&settings.metadata_dir),
         };
         let log = PartitionLog::open(&dir, config, options)?;
-        Ok(Self { log, dir })
+        // What recovery left was walked and, where it cut, synced; anything else is synced now.
+        let end = log.flush()?;
+        let synced = SyncedEnd::open(&dir, end)?;
+        Ok(Self { log, dir, synced })
     }
 
     /// Directory of the log, where its companions live too.
@@ -206,8 +211,20 @@ impl Journal {
     }
 
     /// Syncs everything appended; gives the end of what is on disk.
-    pub(crate) fn sync(&self) -> Result<i64, ControllerError> {
-        Ok(self.log.flush()?)
+    pub(crate) fn sync(&mut self) -> Result<i64, ControllerError> {
+        let end = self.log.flush()?;
+        self.synced.reached(end)?;
+        Ok(end)
+    }
+
+    /// Whether [`Journal::keep_synced_end`] has something to do.
+    pub(crate) fn synced_end_is_unkept(&self) -> bool {
+        self.synced.is_unsynced()
+    }
+
+    /// Makes what is known of the synced end durable.
+    pub(crate) fn keep_synced_end(&mut self) -> Result<(), ControllerError> {
+        self.synced.sync()
     }
 
     /// Tells readers of the log what is committed.
@@ -238,6 +255,12 @@ impl Journal {
                 if view.header.next_offset() <= from {
                     continue;
                 }
+                if view.header.base_offset > from {
+                    return Err(self.bad(format!(
+                        "offsets {from} to {} are missing: restore the segment that held them from a copy",
+                        view.header.base_offset - 1
+                    )));
+                }
                 if !view.header.is_control() {
                     replay.batch(
                         decode_records(&whole)?,
@@ -266,8 +289,10 @@ impl Journal {
     }
 
     /// Closes the log for good.
-    pub(crate) fn close(&self) -> Result<(), ControllerError> {
-        Ok(self.log.close_clean()?)
+    pub(crate) fn close(&mut self) -> Result<(), ControllerError> {
+        self.log.close_clean()?;
+        self.synced.reached(self.log.log_end_offset())?;
+        self.synced.sync()
     }
 
     pub(crate) fn bad(&self, reason: String) -> ControllerError {

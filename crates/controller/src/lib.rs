@@ -7,7 +7,8 @@
 //! Invariants:
 //! * C-1 a decision's records are applied to the image all together or not at all, also across a crash (one batch, or a KIP-868 transaction);
 //! * C-2 nobody sees an image, or an answer, whose records are not committed and on disk;
-//! * C-3 after a failed write or sync nothing more is decided: the caller learns that the controller halted, and why.
+//! * C-3 after a failed write or sync nothing more is decided: the caller learns that the controller halted, and why;
+//! * C-4 what was once synced is never cut: damage below the synced end refuses the start.
 
 mod atomic_file;
 mod commands;
@@ -20,6 +21,7 @@ mod quorum_state;
 mod settings;
 mod snapshot;
 mod subscription;
+mod synced_end;
 mod tail_check;
 
 pub use controller::Controller;

@@ -26,6 +26,11 @@ impl QuorumStateFile {
         }
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What is stored; `None` if there is no file. A file that does not parse is an error: it may hold a vote.
     pub(crate) fn read(&self) -> Result<Option<Election>, ControllerError> {
         match fs::metadata(&self.path) {
@@ -76,6 +81,14 @@ impl QuorumStateFile {
             "data_version": 0,
         });
         atomic_file::replace(&self.path, value.to_string().as_bytes())
+    }
+
+    /// What an operator of a quorum of one can do without a copy: its only content is this node's own vote, and a new epoch is above it.
+    pub(crate) fn remedy(epoch: i32) -> String {
+        format!(
+            "restore it from a copy, or, if this node is the only voter, write \
+             {{\"leaderId\":-1,\"leaderEpoch\":{epoch},\"votedId\":-1,\"data_version\":0}} into it"
+        )
     }
 
     fn bad(&self, what: &str) -> ControllerError {

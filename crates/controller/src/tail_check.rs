@@ -1,7 +1,8 @@
 //! Tells a torn write from damage at the end of the metadata log, before recovery cuts anything.
 //!
 //! Every batch of this log is synced before the next one is written. So a broken batch with a whole one behind it was once on disk and has been
-//! acknowledged: cutting there would lose metadata, and the start is refused. A broken batch with nothing behind it is a write that a crash tore.
+//! acknowledged: cutting there would lose metadata, and the start is refused. So it is where the log ends below its synced end
+//! (`synced_end.rs`). Only a broken batch above that, with nothing behind it, is a write that a crash tore.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,30 @@ use crate::ControllerError;
 /// Offset of the magic byte in a batch.
 const MAGIC_AT: usize = 16;
 
-/// Fails if the newest segment of the log in `dir` holds a whole batch behind a broken one. A directory without segments passes.
-pub(crate) fn refuse_damage(dir: &Path) -> Result<(), ControllerError> {
+/// Fails if the newest segment of the log in `dir` holds a whole batch behind a broken one, or ends below `synced_end`. A directory without segments
+/// passes if nothing was synced.
+pub(crate) fn refuse_damage(dir: &Path, synced_end: i64) -> Result<(), ControllerError> {
     let Some((base_offset, path)) = newest_segment(dir)? else {
-        return Ok(());
+        if synced_end == 0 {
+            return Ok(());
+        }
+        let reason = format!(
+            "the metadata log is missing, although everything below offset {synced_end} was on disk: restore its segments from a copy"
+        );
+        let path = dir.to_owned();
+        return Err(ControllerError::BadFile { path, reason });
     };
     let bytes = fs::read(&path).map_err(|error| ControllerError::file("read", &path, error))?;
     let (broken_at, next_offset) = whole_prefix(&bytes, base_offset);
+    if next_offset < synced_end {
+        let reason = format!(
+            "damaged at byte {broken_at} (after offset {}), although everything below offset {synced_end} was on disk, so this is no torn write and \
+             nothing is cut: restore the file from a copy, or, to give up what follows, remove the file {} beside it",
+            next_offset - 1,
+            crate::synced_end::FILE
+        );
+        return Err(ControllerError::BadFile { path, reason });
+    }
     let Some(whole_at) = whole_batch_after(&bytes, broken_at, next_offset) else {
         return Ok(());
     };

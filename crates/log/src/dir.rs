@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::checkpoint;
 use crate::config::{LogConfig, OpenOptions};
 use crate::error::LogError;
+use crate::meta_properties::MetaProperties;
 use crate::names;
 use crate::partition_log::{PartitionLog, TOGETHER_MIN, remove_folder};
 use crate::partition_metadata::PartitionMetadata;
@@ -60,7 +61,10 @@ pub struct LogDir {
     state: Arc<LogDirState>,
     clean: bool,
     clean_broker_epoch: Option<i64>,
+    directory_id: Option<String>,
     recovery_points_known: bool,
+    /// Their file was not there, and no partition either.
+    recovery_points_missing: bool,
     high_watermarks: Mutex<Lines>,
     log_starts: Mutex<Lines>,
     logs: Mutex<BTreeMap<Key, Arc<PartitionLog>>>,
@@ -85,6 +89,12 @@ impl LogDir {
         let (clean, clean_broker_epoch) =
             consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
         let recovery = read_recovery_points(path)?;
+        let recovery_points_missing =
+            recovery.is_some() && !path.join(checkpoint::RECOVERY_POINTS).exists();
+        let directory_id = MetaProperties::read(path)
+            .ok()
+            .flatten()
+            .and_then(|m| m.directory_id);
         let high_watermarks =
             read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
         let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS)).unwrap_or_default();
@@ -93,7 +103,9 @@ impl LogDir {
             lock,
             clean,
             clean_broker_epoch,
+            directory_id,
             recovery_points_known: recovery.is_some(),
+            recovery_points_missing,
             state: LogDirState::attached(path, recovery.unwrap_or_default()),
             high_watermarks: Mutex::new(Lines::read(high_watermarks)),
             log_starts: Mutex::new(Lines::read(log_starts)),
@@ -115,6 +127,27 @@ impl LogDir {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+    /// Directory id from `meta.properties`, when there is one.
+    pub fn directory_id(&self) -> Option<&str> {
+        self.directory_id.as_deref()
+    }
+    /// Whether the file of the recovery points was missing at the opening, with no partition beside it: the directory is new, or was emptied.
+    pub fn is_without_recovery_points(&self) -> bool {
+        self.recovery_points_missing
+    }
+    /// Writes the file of the recovery points where it is missing, so that its absence means something from now on. Call it once it is clear that
+    /// nothing is missing.
+    pub fn begin_recovery_points(&self) -> Result<(), LogError> {
+        let path = self.path.join(checkpoint::RECOVERY_POINTS);
+        if !self.recovery_points_missing || path.exists() {
+            return Ok(());
+        }
+        let none = checkpoint::format_offsets(&Offsets::new());
+        match self.state.replace_file(&path, &none, true) {
+            Err(LogError::NoSpace { .. }) => Ok(()),
+            done => done,
+        }
     }
     /// The previous run ended cleanly.
     pub fn was_clean(&self) -> bool {
@@ -250,14 +283,23 @@ impl LogDir {
         self.log_starts.lock().forget(|k| !keep(&k.0, k.1));
         self.state.forget_recovery_points(keep)
     }
-    /// Whether a partition has a folder here, or should have one by its recovery point.
-    pub fn should_hold(&self, topic: &str, partition: i32) -> bool {
-        let point = self.state.recovery_point(topic, partition);
-        point.is_some_and(|p| p > 0)
-            || self
-                .path
-                .join(names::partition_dir(topic, partition))
-                .is_dir()
+    /// Whether a partition has its folder here, not one of another topic id, or should have one by its recovery point.
+    pub fn holds(&self, topic: &str, partition: i32, topic_id: Option<&str>) -> bool {
+        let folder = self.path.join(names::partition_dir(topic, partition));
+        if folder.is_dir() {
+            let found = PartitionMetadata::read(&folder).topic_id;
+            return match (found, topic_id) {
+                (Some(found), Some(wanted)) => found == wanted,
+                _ => true,
+            };
+        }
+        self.state
+            .recovery_point(topic, partition)
+            .is_some_and(|point| point > 0)
+    }
+    /// Number of open logs.
+    pub fn open_count(&self) -> usize {
+        self.logs.lock().len()
     }
     fn busy(&self, key: &Key) -> Arc<Mutex<()>> {
         let mut busy = self.busy.lock();
@@ -453,8 +495,7 @@ fn consume_marker(dir: &Path) -> io::Result<(bool, Option<i64>)> {
     Ok((true, epoch.and_then(digits)))
 }
 
-/// Recovery points as they are on disk. A directory without their file gets one while it holds no partition, so that its absence means
-/// something; beside partitions an absent one makes all points unknown.
+/// Recovery points as they are on disk. Beside partitions an absent file makes all points unknown.
 fn read_recovery_points(dir: &Path) -> Result<Option<Offsets>, LogError> {
     let path = dir.join(checkpoint::RECOVERY_POINTS);
     if path.exists() {
@@ -472,10 +513,6 @@ fn read_recovery_points(dir: &Path) -> Result<Option<Offsets>, LogError> {
             tracing::warn!(path = %path.display(), "checkpoint is missing, every log is checked from its start");
             return Ok(None);
         }
-    }
-    let written = checkpoint::replace(&path, &checkpoint::format_offsets(&Offsets::new()), true);
-    if let Err(error) = written {
-        tracing::warn!(path = %path.display(), %error, "checkpoint cannot be written");
     }
     Ok(Some(Offsets::new()))
 }

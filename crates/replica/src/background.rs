@@ -231,6 +231,7 @@ impl ReplicaManager {
                 }
             }
         }
+        self.online_dirs.send_replace(self.dirs.online_ids());
         if known.iter().all(|&offline| offline) {
             error!("every log directory is offline");
             self.halted.cancel();
@@ -276,7 +277,7 @@ impl ReplicaManager {
             partition.remove(false);
         }
         let mut jobs = tokio::task::JoinSet::new();
-        for dir in &self.dirs {
+        for dir in self.dirs.iter() {
             let dir = dir.clone();
             jobs.spawn_blocking(move || {
                 dir.close_clean(broker_epoch).map_err(|error| (dir, error))

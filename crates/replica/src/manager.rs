@@ -13,10 +13,12 @@ use arc_swap::ArcSwap;
 use tarn_log::{LogDir, LogError, OFFLINE_AFTER, Pace, PartitionLog, SyncPolicy, Syncer};
 use tarn_metadata::{Change, Delta, Image, Membership, PartitionImage, ResourceType};
 use tarn_wire::{Str, Uuid};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
+use crate::directories::Directories;
 use crate::durability::Durability;
 use crate::error::ReplicaError;
 use crate::hosted::{Hosted, HostedPartitions};
@@ -40,6 +42,8 @@ pub struct ReplicaConfig {
     pub node_id: i32,
     /// `log.dirs`.
     pub log_dirs: Vec<PathBuf>,
+    /// Log directories that should be there and are not.
+    pub missing_dirs: Vec<Uuid>,
     /// `log.ack.durability`.
     pub durability: Durability,
     /// Threads that sync.
@@ -62,6 +66,7 @@ impl ReplicaConfig {
         ReplicaConfig {
             node_id,
             log_dirs,
+            missing_dirs: Vec::new(),
             durability: Durability::Disk,
             sync_threads: SYNC_THREADS,
             sync_policy: SyncPolicy::default(),
@@ -76,7 +81,9 @@ impl ReplicaConfig {
 /// The partitions of this broker.
 pub struct ReplicaManager {
     pub(crate) config: ReplicaConfig,
-    pub(crate) dirs: Vec<Arc<LogDir>>,
+    pub(crate) dirs: Directories,
+    /// Ids of the directories that work.
+    pub(crate) online_dirs: watch::Sender<Vec<Uuid>>,
     pub(crate) hosted: HostedPartitions,
     pub(crate) shared: Arc<Shared>,
     /// One for each of `dirs`.
@@ -99,6 +106,7 @@ struct OpenJob {
     topic: Str,
     topic_id: Uuid,
     index: i32,
+    directory: Uuid,
     assignment: Assignment,
     membership: Option<Arc<Membership>>,
     config: TopicConfig,
@@ -135,6 +143,10 @@ impl ReplicaManager {
             let shared = shared.clone();
             dir.state().on_offline(move || shared.note_offline());
         }
+        for dir in &dirs {
+            dir.begin_recovery_points()?;
+        }
+        let dirs = Directories::new(dirs, config.missing_dirs.clone());
         let manager = Arc::new(ReplicaManager {
             shared,
             // Each directory has its own, so that one disk that does not answer holds up nobody else's syncs.
@@ -145,6 +157,7 @@ impl ReplicaManager {
             busy: dirs.iter().map(|_| AtomicBool::new(false)).collect(),
             short: parking_lot::Mutex::default(),
             config,
+            online_dirs: watch::Sender::new(dirs.online_ids()),
             dirs,
             hosted: HostedPartitions::default(),
             image: ArcSwap::new(Arc::new(Image::default())),
@@ -233,6 +246,11 @@ impl ReplicaManager {
         self.hosted.offline()
     }
 
+    /// Ids of the log directories that work; changes when one goes offline.
+    pub fn online_dirs(&self) -> watch::Receiver<Vec<Uuid>> {
+        self.online_dirs.subscribe()
+    }
+
     /// Cancelled when every log directory is offline: a broker without a disk has to stop.
     pub fn halted(&self) -> CancellationToken {
         self.halted.clone()
@@ -247,7 +265,8 @@ impl ReplicaManager {
         let mut to_open = Vec::new();
         for (id, change) in &delta.topics {
             if change.change == Change::Deleted {
-                deleted.extend(self.hosted.remove_topic(id));
+                let gone = self.hosted.remove_topic(id);
+                deleted.extend(gone.into_iter().map(|one| (*id, one)));
             } else {
                 self.update_topic(&image, id, &mut to_open);
             }
@@ -273,9 +292,10 @@ impl ReplicaManager {
         let mut config = None;
         for (index, partition) in topic.partitions.iter().enumerate() {
             let index = index as i32;
-            if !partition.replicas.contains(&self.config.node_id) {
+            let node_id = self.config.node_id;
+            let Some(at) = partition.replicas.iter().position(|id| *id == node_id) else {
                 continue;
-            }
+            };
             let assignment = assignment(partition);
             match self.hosted.by_id(id, index) {
                 Some(Hosted::Online(open)) => open.update(assignment, membership.cloned()),
@@ -284,6 +304,7 @@ impl ReplicaManager {
                     topic: topic.name.clone(),
                     topic_id: topic.id,
                     index,
+                    directory: partition.directories.get(at).copied().unwrap_or(Uuid::ZERO),
                     assignment,
                     membership: membership.cloned(),
                     config: config
@@ -344,10 +365,10 @@ impl ReplicaManager {
         }
     }
 
-    async fn delete(&self, deleted: Vec<(Str, i32, Hosted)>) {
+    async fn delete(&self, deleted: Vec<(Uuid, (Str, i32, Hosted))>) {
         let mut jobs = tokio::task::JoinSet::new();
         let any = !deleted.is_empty();
-        for (topic, index, hosted) in deleted {
+        for (id, (topic, index, hosted)) in deleted {
             // One that could not be opened is deleted all the same: it may be why the topic goes.
             if let Hosted::Online(partition) = hosted {
                 partition.remove(true);
@@ -357,13 +378,12 @@ impl ReplicaManager {
                 let _ = tokio::time::timeout(JOB_LOOK, jobs.join_next()).await;
             }
             jobs.spawn_blocking(move || {
-                let Some(dir) = dir_of(&dirs, &topic, index) else {
-                    return;
-                };
-                match dir.delete_log(&topic, index) {
-                    Ok(()) => info!(%topic, partition = index, "deleted the log"),
-                    Err(error) => {
-                        error!(%topic, partition = index, %error, "deleting the log failed")
+                for dir in dirs.holders(&topic, index, &id.to_string()) {
+                    match dir.delete_log(&topic, index) {
+                        Ok(()) => info!(%topic, partition = index, "deleted the log"),
+                        Err(error) => {
+                            error!(%topic, partition = index, %error, "deleting the log failed")
+                        }
                     }
                 }
             });
@@ -492,7 +512,7 @@ impl ReplicaManager {
     /// Renames directories of partitions the image does not know, or knows under another id, so that nothing is lost and nothing is in the way.
     async fn set_strays_aside(self: Arc<Self>, image: Arc<Image>) {
         let work = move || {
-            for dir in &self.dirs {
+            for dir in self.dirs.iter() {
                 let found = match dir.scan() {
                     Ok(found) => found,
                     Err(error) => {
@@ -584,37 +604,16 @@ fn is_stray(image: &Image, found: &tarn_log::PartitionDir) -> bool {
     !same_id || topic.partition(found.partition).is_none()
 }
 
-/// The directory that holds the partition already.
-fn dir_of<'a>(dirs: &'a [Arc<LogDir>], topic: &str, index: i32) -> Option<&'a Arc<LogDir>> {
-    let name = format!("{topic}-{index}");
-    dirs.iter()
-        .find(|dir| dir.get(topic, index).is_some() || dir.path().join(&name).is_dir())
-}
-
-fn open_log(dirs: &[Arc<LogDir>], job: &OpenJob) -> Result<Arc<PartitionLog>, LogError> {
+fn open_log(dirs: &Directories, job: &OpenJob) -> Result<Arc<PartitionLog>, LogError> {
     let id = job.topic_id.to_string();
-    let healthy = || {
-        dirs.iter().filter(|dir| {
-            dir.state().offline_reason().is_none() && dir.state().pace() != Pace::Stalled
-        })
-    };
-    let dir = match dir_of(dirs, &job.topic, job.index) {
-        Some(dir) => dir,
-        // New: spread by partition index, so that a topic uses all directories.
-        None => {
-            let count = healthy().count().max(1);
-            healthy()
-                .nth(job.index as usize % count)
-                .unwrap_or(&dirs[0])
-        }
-    };
-    dir.open_log(
-        &job.topic,
-        job.index,
-        Some(&id),
-        job.config.log.clone(),
-        now_ms(),
-    )
+    dirs.of(&job.topic, job.index, &id, job.directory)?
+        .open_log(
+            &job.topic,
+            job.index,
+            Some(&id),
+            job.config.log.clone(),
+            now_ms(),
+        )
 }
 
 /// Epoch milliseconds, for the shells of this room.

@@ -30,7 +30,9 @@ pub(crate) fn controller_failed(config: &Config, error: ControllerError) -> Star
             what: path.display().to_string(),
             reason,
         },
-        ControllerError::Log(error @ tarn_log::LogError::Damaged { .. }) => {
+        ControllerError::Log(
+            error @ (tarn_log::LogError::Damaged { .. } | tarn_log::LogError::Missing { .. }),
+        ) => {
             let what = config
                 .metadata_log_dir
                 .join("__cluster_metadata-0")
@@ -82,7 +84,7 @@ pub(crate) async fn register(
         rack: config.text("broker.rack").map(Str::from),
         log_dirs: dirs
             .iter()
-            .filter_map(|dir| crate::storage::directory_id(dir.path()))
+            .filter_map(|dir| tarn_replica::directory_id(dir))
             .collect(),
         previous_broker_epoch: -1,
         ..BrokerRegistrationRequest::default()

@@ -3,6 +3,7 @@
 //! Order of a start: ports (a taken port must not touch any data), identity of the directories, locks, controller, registration, partitions,
 //! coordinators, mirror, and only then are connections served. A shutdown goes the other way round.
 
+mod directories;
 mod settings;
 mod startup;
 

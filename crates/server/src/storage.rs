@@ -90,6 +90,8 @@ pub(crate) struct Identity {
     pub(crate) cluster_id: String,
     /// Directory id of the metadata directory.
     pub(crate) metadata_directory_id: Uuid,
+    /// Empty directories beside formatted ones: new, or not mounted. The metadata tells, so they are left alone here.
+    pub(crate) unformatted: Vec<PathBuf>,
 }
 
 /// Reads the identity of the directories; formats them when all are empty and the node is a cluster of its own.
@@ -118,18 +120,60 @@ pub(crate) fn identity(config: &Config) -> Result<Identity, StartError> {
             }
         }
     }
-    if !unformatted.is_empty() {
-        // A new disk beside formatted ones joins their cluster; only empty ones make a new cluster.
-        let id = cluster_id.clone().unwrap_or_else(random_cluster_id);
-        format(config, &id, true)?;
-        tracing::info!(cluster_id = %id, dirs = ?unformatted, "formatted empty log directories");
-        cluster_id = Some(id);
-    }
+    let cluster_id = match cluster_id {
+        Some(id) if unformatted.contains(&config.metadata_log_dir) => {
+            let reason = format!(
+                "is empty, although other log directories belong to cluster {id}: it should hold the metadata log; mount it, or name the \
+                 directory that does in metadata.log.dir"
+            );
+            let path = config.metadata_log_dir.clone();
+            return Err(StartError::Format { path, reason });
+        }
+        Some(id) => id,
+        None => {
+            let id = random_cluster_id();
+            format(config, &id, true)?;
+            tracing::info!(cluster_id = %id, dirs = ?unformatted, "formatted empty log directories");
+            unformatted.clear();
+            id
+        }
+    };
+    give_ids(&dirs, &unformatted)?;
     let metadata_directory_id = directory_id(&config.metadata_log_dir).unwrap_or(Uuid::ZERO);
     Ok(Identity {
-        cluster_id: cluster_id.unwrap_or_default(),
+        cluster_id,
         metadata_directory_id,
+        unformatted,
     })
+}
+
+/// Gives an id to directories of a version that knew none, and refuses two with the same: one is a copy.
+fn give_ids(dirs: &[PathBuf], unformatted: &[PathBuf]) -> Result<(), StartError> {
+    let mut known: Vec<(String, &PathBuf)> = Vec::new();
+    for path in dirs.iter().filter(|path| !unformatted.contains(path)) {
+        let Some(mut meta) = read(path)? else {
+            continue;
+        };
+        let id = match meta.directory_id.clone() {
+            Some(id) => id,
+            None => {
+                let id = Uuid::random().to_string();
+                meta.directory_id = Some(id.clone());
+                meta.write(path).map_err(|error| unusable(path, &error))?;
+                id
+            }
+        };
+        if let Some((_, other)) = known.iter().find(|(other, _)| *other == id) {
+            let reason = format!(
+                "has the directory id {id} of {}, so one is a copy of the other: take one out of log.dirs",
+                other.display()
+            );
+            let path = path.clone();
+            return Err(StartError::Format { path, reason });
+        }
+        known.push((id, path));
+    }
+    Ok(())
 }
 
 /// Directory id of a formatted directory.

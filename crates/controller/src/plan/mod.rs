@@ -5,6 +5,7 @@
 
 mod brokers;
 mod configs;
+mod directories;
 mod epochs;
 mod features;
 mod leaders;
@@ -25,6 +26,9 @@ pub use brokers::{
     Heartbeat, Registration, plan_heartbeat, plan_registration, plan_unregistration,
 };
 pub use configs::{plan_alter, plan_replace, topic_config_refusal};
+pub use directories::{
+    InDirectory, held_by, is_directory, plan_directories, plan_online_directories,
+};
 pub use epochs::{Bump, BumpOutcome, LEADER_EPOCH_MAX, plan_epoch_bumps};
 pub use features::{METADATA_VERSION_LEVEL, SupportedFeature, plan_feature, supported_features};
 pub use leaders::{ElectionType, fence_broker, plan_election, unfence_broker};

@@ -4,6 +4,7 @@ use tarn_metadata::{Image, Record, TopicImage};
 use tarn_wire::ErrorCode;
 
 use super::Ctx;
+use super::directories::Placement;
 use super::topics::{check_partition_limit, check_replicas, new_partition, place};
 use crate::ApiError;
 
@@ -51,8 +52,9 @@ pub fn plan_partitions(
         }
         Some(assignments) => check_assignments(image, topic, added, factor, assignments)?,
     };
+    let mut placement = Placement::new(image);
     let record = |(index, replicas)| {
-        Ok(new_partition(image, replicas)?
+        Ok(new_partition(image, &mut placement, replicas)?
             .to_record(topic.id, present + index as i32)
             .into())
     };

@@ -6,6 +6,7 @@ use tarn_metadata::{Image, PartitionImage, Record, TopicImage, check_topic_name,
 use tarn_wire::messages::{ConfigRecord, RemoveTopicRecord, TopicRecord};
 use tarn_wire::{ErrorCode, Str, Uuid};
 
+use super::directories::Placement;
 use super::{ConfigChange, ConfigOp, Ctx, plan_alter};
 use crate::ApiError;
 
@@ -58,9 +59,10 @@ pub fn plan_topic(image: &Image, ctx: &mut Ctx, topic: &NewTopic) -> Result<Vec<
         }
         .into(),
     );
+    let mut placement = Placement::new(image);
     for (index, replicas) in assignments.into_iter().enumerate() {
         records.push(
-            new_partition(image, replicas)?
+            new_partition(image, &mut placement, replicas)?
                 .to_record(id, index as i32)
                 .into(),
         );
@@ -235,7 +237,11 @@ fn bad_assignment(partition: usize, what: &str) -> ApiError {
 }
 
 /// A new partition on these replicas: the active ones are in sync, the first of them leads.
-pub(super) fn new_partition(image: &Image, replicas: Vec<i32>) -> Result<PartitionImage, ApiError> {
+pub(super) fn new_partition(
+    image: &Image,
+    placement: &mut Placement<'_>,
+    replicas: Vec<i32>,
+) -> Result<PartitionImage, ApiError> {
     let active = |id: &i32| image.broker(*id).is_some_and(|broker| broker.is_active());
     let isr: Vec<i32> = replicas.iter().copied().filter(active).collect();
     let Some(leader) = isr.first().copied() else {
@@ -245,11 +251,7 @@ pub(super) fn new_partition(image: &Image, replicas: Vec<i32>) -> Result<Partiti
             message,
         ));
     };
-    let directory = |id: &i32| match image.broker(*id).map(|broker| broker.log_dirs.as_slice()) {
-        Some([only]) => *only,
-        _ => Uuid::ZERO,
-    };
-    let directories = replicas.iter().map(directory).collect();
+    let directories = replicas.iter().map(|id| placement.next(*id)).collect();
     Ok(PartitionImage {
         replicas,
         directories,

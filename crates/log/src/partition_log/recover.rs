@@ -205,7 +205,7 @@ impl PartitionLog {
         for at in from..segments.len() {
             let s = &segments[at];
             if at > from && self.is_gap(next, s) {
-                if next.max(start) < synced {
+                if recovery_point.is_none() || next.max(start) < synced {
                     return self.refuse_gap(next, s).map(|()| next);
                 }
                 // Never synced: a power cut took what was in between.

@@ -279,10 +279,14 @@ fn a_missing_part_of_a_log_is_told_and_nothing_is_touched() {
 #[test]
 fn recovery_points_that_are_missing_are_unknown() {
     let home = Home::new();
-    drop(LogDir::open(home.root()).unwrap());
+    let dir = LogDir::open(home.root()).unwrap();
+    assert!(dir.is_without_recovery_points());
+    dir.begin_recovery_points().unwrap();
+    drop(dir);
     let file = home.root().join(RECOVERY_POINTS);
     assert_eq!(fs::read_to_string(&file).unwrap(), "0\n0\n");
     let dir = LogDir::open(home.root()).unwrap();
+    assert!(!dir.is_without_recovery_points());
     fill(&open(&dir, "one").unwrap(), 10);
     drop(dir);
     fs::remove_file(&file).unwrap();
@@ -304,6 +308,7 @@ fn recovery_points_that_are_missing_are_unknown() {
 fn a_gap_above_the_recovery_point_is_a_torn_end() {
     let home = Home::new();
     let dir = LogDir::open(home.root()).unwrap();
+    dir.begin_recovery_points().unwrap();
     let log = open(&dir, "one").unwrap();
     fill(&log, 10);
     let second = log.first_segment_base().unwrap();

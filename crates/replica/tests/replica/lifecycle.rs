@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use tarn_metadata::Image;
 use tarn_replica::{AppendSource, fetch};
 use tarn_wire::ErrorCode;
 
-use crate::world::{World, batch, id, params, produce, read, topic_records, until_waiting};
+use crate::world::{
+    NODE, NOW, World, batch, id, params, produce, read, topic_records, until_waiting,
+};
 
 #[tokio::test]
 async fn partitions_are_found_by_name_and_id_and_idle_ones_cost_no_files() {
@@ -133,4 +136,41 @@ async fn a_partition_that_cannot_be_opened_is_offline_alone() {
     assert_eq!(error.code(), ErrorCode::KAFKA_STORAGE_ERROR);
     assert_eq!(world.replicas.offline_partitions().len(), 1);
     produce(&world.partition("good"), batch(1));
+}
+
+/// S02: partitions of an older version have no directory in the metadata: they are found where they lie, and the rest goes where there is least,
+/// unless a directory is missing, which may hold them.
+#[test]
+fn partitions_without_a_directory_in_the_metadata_are_found_where_they_lie() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let dirs: Vec<_> = ["a", "b"]
+        .map(|name| {
+            let path = home.path().join(name);
+            let meta = tarn_log::MetaProperties {
+                cluster_id: "c".to_owned(),
+                node_id: Some(NODE),
+                directory_id: Some(id(name).to_string()),
+            };
+            meta.write(&path).expect("is formatted");
+            tarn_log::LogDir::open(&path).expect("opens")
+        })
+        .into();
+    let found = |topic: &str, directory: &str| tarn_replica::Located {
+        topic_id: id(topic),
+        partition: 0,
+        directory: id(directory),
+    };
+    let topic_id = id("t").to_string();
+    let config = tarn_log::LogConfig::default();
+    let log = dirs[1].open_log("t", 0, Some(&topic_id), config, NOW);
+    let log = log.expect("opens");
+    log.append_as_leader(&mut batch(1), 0, tarn_log::AppendOrigin::Client, NOW)
+        .expect("appends");
+    let mut records = topic_records("t", 1);
+    records.extend(topic_records("u", 1));
+    let (image, _) = Image::default().apply(&records, 10, 1).expect("fits");
+    let located = tarn_replica::locate(&dirs, &image, NODE, &[]).expect("lists");
+    assert_eq!(located, [found("t", "b"), found("u", "a")]);
+    let located = tarn_replica::locate(&dirs, &image, NODE, &[id("x")]).expect("lists");
+    assert_eq!(located, [found("t", "b")]);
 }

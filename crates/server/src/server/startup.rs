@@ -8,12 +8,12 @@ use tarn_controller::Controller;
 use tarn_log::{LogDir, LogError};
 use tarn_mirror::dialect::WireDialect;
 use tarn_replica::ReplicaManager;
-use tarn_wire::Str;
+use tarn_wire::{Str, Uuid};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{BoundListener, Server, settings};
+use super::{BoundListener, Server, directories, settings};
 use crate::config::{Config, Listener};
 use crate::error::StartError;
 use crate::fetch_session::SessionCache;
@@ -40,22 +40,24 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
         let config = config.clone();
         blocking(move || storage::identity(&config)).await?
     };
-    let (dirs, metadata_dirs) = split_dirs(&config, open_dirs(&config).await?)?;
+    let (mut dirs, metadata_dirs) = open_formatted(&config, &identity).await?;
     let advertised = with_bound_ports(&config, &bound);
-    let rules = rooms::rules();
     let settings = settings::controller(
         &config,
         &identity.cluster_id,
         identity.metadata_directory_id,
         &bound,
-        rules,
+        rooms::rules(),
     );
     let controller = Controller::start(settings)
         .await
         .map_err(|error| rooms::controller_failed(&config, error))?;
+    let missing = compare_dirs(&config, &identity, &controller, &mut dirs).await?;
     let broker_epoch = rooms::register(&config, &controller, &identity, &advertised, &dirs).await?;
-    let image = controller.image();
-    let replicas = ReplicaManager::start_with_dirs(settings::replicas(&config), dirs, image)
+    directories::record(&config, &controller, &dirs, &missing).await?;
+    let mut replica_settings = settings::replicas(&config);
+    replica_settings.missing_dirs = missing;
+    let replicas = ReplicaManager::start_with_dirs(replica_settings, dirs, controller.image())
         .await
         .map_err(|error| StartError::Room {
             room: "the partitions",
@@ -83,6 +85,7 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
     let stop_following = CancellationToken::new();
     let followers = TaskTracker::new();
     followers.spawn(rooms::follow_metadata(node.clone(), stop_following.clone()));
+    followers.spawn(directories::follow(node.clone(), stop_following.clone()));
     let stop_serving = CancellationToken::new();
     let connections = TaskTracker::new();
     serve_all(&node, sockets, &stop_serving, &connections);
@@ -155,22 +158,75 @@ fn split_dirs(config: &Config, dirs: Vec<Arc<LogDir>>) -> Result<(Dirs, Dirs), S
     let (partitions, metadata): (Vec<_>, Vec<_>) = dirs
         .into_iter()
         .partition(|dir| config.log_dirs.iter().any(|path| path == dir.path()));
-    if partitions.is_empty() {
+    Ok((partitions, metadata))
+}
+
+/// Opens the directories that are formatted.
+async fn open_formatted(
+    config: &Config,
+    identity: &storage::Identity,
+) -> Result<(Dirs, Dirs), StartError> {
+    let formatted = all_dirs(config)
+        .into_iter()
+        .filter(|path| !identity.unformatted.contains(path))
+        .collect();
+    let (dirs, metadata_dirs) = split_dirs(config, open_dirs(formatted).await?)?;
+    directories::refuse_lost_metadata(config, &dirs)?;
+    Ok((dirs, metadata_dirs))
+}
+
+/// Holds the directories against the metadata, and adds new ones; gives the ids of those that are missing.
+async fn compare_dirs(
+    config: &Config,
+    identity: &storage::Identity,
+    controller: &Controller,
+    dirs: &mut Dirs,
+) -> Result<Vec<Uuid>, StartError> {
+    let image = controller.image();
+    let missing = directories::missing(config, &image, dirs);
+    missing.refuse_empty(&identity.unformatted)?;
+    missing.tell();
+    directories::refuse_emptied(config, &image, dirs)?;
+    add_new_dirs(config, identity, dirs).await?;
+    directories::remember(config, dirs);
+    Ok(missing.ids)
+}
+
+/// Formats the empty directories, which are known to be new by now, and opens them.
+async fn add_new_dirs(
+    config: &Config,
+    identity: &storage::Identity,
+    dirs: &mut Dirs,
+) -> Result<(), StartError> {
+    if !identity.unformatted.is_empty() {
+        let (wanted, cluster_id) = (config.clone(), identity.cluster_id.clone());
+        blocking(move || storage::format(&wanted, &cluster_id, true)).await?;
+        tracing::info!(dirs = ?identity.unformatted, "formatted new log directories");
+        dirs.extend(open_dirs(identity.unformatted.clone()).await?);
+        let place = |dir: &Arc<LogDir>| config.log_dirs.iter().position(|p| p == dir.path());
+        dirs.sort_by_key(place);
+    }
+    if dirs.is_empty() {
         let path = config.log_dirs[0].clone();
         return Err(StartError::LogDir {
             path,
             reason: "no log directory can be opened, see above".to_owned(),
         });
     }
-    Ok((partitions, metadata))
+    Ok(())
 }
 
-/// Locks and opens every directory. One that is broken is left out while another one works; one that is locked never is.
-async fn open_dirs(config: &Config) -> Result<Vec<Arc<LogDir>>, StartError> {
+/// The log directories, and the metadata directory when it is another one.
+fn all_dirs(config: &Config) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = config.log_dirs.clone();
     if !paths.contains(&config.metadata_log_dir) {
         paths.push(config.metadata_log_dir.clone());
     }
+    paths
+}
+
+/// Locks and opens every directory. One that is broken is left out while another one works; one that is locked never is.
+async fn open_dirs(paths: Vec<PathBuf>) -> Result<Vec<Arc<LogDir>>, StartError> {
     blocking(move || {
         let mut dirs = Vec::new();
         let mut first_failure = None;
