@@ -154,7 +154,7 @@ fn a_mirror_topic_can_be_deleted_and_does_not_come_back() {
 #[test]
 fn mirror_keys_are_announced_and_the_numbers_are_kafkas() {
     let tarn = Tarn::start();
-    let here = raw::api_versions(tarn.port()).unwrap();
+    let here = raw::api_versions_as(tarn.port(), "apache-kafka-java").unwrap();
     for key in [94, 95, 96, 98, 99, 102, 103, 104] {
         assert_eq!(here.get(&key), Some(&(0, 0)), "key {key}");
     }

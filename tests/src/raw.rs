@@ -245,6 +245,21 @@ pub fn api_versions(port: u16) -> Result<BTreeMap<i16, (i16, i16)>> {
     api_versions_of(SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
+/// As [`api_versions`], as client software of this name sees them.
+///
+/// # Errors
+/// It does not answer, or not well.
+pub fn api_versions_as(port: u16, software: &'static str) -> Result<BTreeMap<i16, (i16, i16)>> {
+    let request = ApiVersionsRequest::default()
+        .with_client_software_name(StrBytes::from_static_str(software))
+        .with_client_software_version(StrBytes::from_static_str("1"));
+    let answer = RawClient::connect(port)?.call(3, &request)?;
+    let rows = answer.api_keys.iter();
+    Ok(rows
+        .map(|api| (api.api_key, (api.min_version, api.max_version)))
+        .collect())
+}
+
 /// As [`api_versions`], for a node elsewhere.
 ///
 /// # Errors

@@ -2,7 +2,8 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, fmt, layer::SubscriberExt as _, reload};
 
 /// Environment variable with a filter such as `info,tarn_mirror=debug`.
 const FILTER_VARIABLE: &str = "TARN_LOG";
@@ -17,15 +18,28 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Sets up the log of the process. `level` holds unless the environment says otherwise. A second call changes nothing.
+/// Sets up the log of the process. `level` holds unless the environment says otherwise; the levels can be changed later. A second call
+/// changes nothing.
 pub(crate) fn start(format: LogFormat, level: &str) {
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let named = std::env::var(FILTER_VARIABLE).ok();
+    let named = named.filter(|text| EnvFilter::try_new(text).is_ok());
+    let base = named.unwrap_or_else(|| level.to_owned());
+    let (filter, handle) = reload::Layer::new(EnvFilter::new(&base));
+    let lines = fmt::layer().with_writer(std::io::stderr);
     let outcome = match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Text => Registry::default()
+            .with(filter)
+            .with(lines.with_ansi(std::io::stderr().is_terminal()))
+            .try_init(),
+        LogFormat::Json => Registry::default()
+            .with(filter)
+            .with(lines.json().flatten_event(true))
+            .try_init(),
     };
-    drop(outcome);
+    if outcome.is_ok() {
+        tarn_server::log_levels::install(&base, move |filter| {
+            let filter = EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+            handle.reload(filter).map_err(|error| error.to_string())
+        });
+    }
 }

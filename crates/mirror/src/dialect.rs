@@ -13,6 +13,9 @@ pub use self::callers::{Caller, CallerDialects};
 /// How the clients of this product name themselves in ApiVersions.
 const OWN_SOFTWARE_NAME: &str = "tarn";
 
+/// How Java clients name themselves in ApiVersions; the prototypes' tools and brokers are some of them.
+const JAVA_SOFTWARE_NAME: &str = "apache-kafka-java";
+
 /// A generation of request and response bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -69,6 +72,7 @@ pub struct DialectMemory {
     proven: Option<Dialect>,
     sent_mirror_key: bool,
     own_product: bool,
+    java: bool,
 }
 
 impl DialectMemory {
@@ -108,6 +112,13 @@ impl DialectMemory {
     /// The software at the other end named itself (ApiVersions 3 and up).
     pub fn note_software(&mut self, name: &str) {
         self.own_product = name == OWN_SOFTWARE_NAME;
+        self.java = name == JAVA_SOFTWARE_NAME;
+    }
+
+    /// Whether the other end may need the mirror keys announced: it is of this product, it is a Java client (a prototype cannot be told
+    /// from a stock one before it sends such a key, and sends none that is not announced), or it has sent one.
+    pub fn may_speak_mirror(&self) -> bool {
+        self.own_product || self.java || self.sent_mirror_key
     }
 
     /// Whether the other end is a client of this product.

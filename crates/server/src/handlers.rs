@@ -5,6 +5,7 @@ pub(crate) mod absent;
 pub(crate) mod admin;
 pub(crate) mod api_versions;
 pub(crate) mod authorized;
+pub(crate) mod broker_loggers;
 pub(crate) mod create_topics;
 pub(crate) mod delete_records;
 pub(crate) mod describe_cluster;

@@ -12,6 +12,7 @@ mod dispatch;
 mod error;
 pub mod fetch_session;
 mod handlers;
+pub mod log_levels;
 mod net;
 mod node;
 mod rooms;

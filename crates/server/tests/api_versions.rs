@@ -3,12 +3,18 @@
 mod support;
 
 use support::{Client, start, start_with};
-use tarn_wire::messages::{ApiVersionsRequest, ApiVersionsResponse, MetadataRequest};
+use tarn_wire::messages::{
+    ApiVersionsRequest, ApiVersionsResponse, ListMirrorsRequest, MetadataRequest,
+};
 use tarn_wire::{ApiKey, Message, Reader, Str};
 
 fn request() -> ApiVersionsRequest {
+    named("test")
+}
+
+fn named(software: &str) -> ApiVersionsRequest {
     ApiVersionsRequest {
-        client_software_name: Str::from("test"),
+        client_software_name: Str::from(software),
         client_software_version: Str::from("1.0"),
         ..Default::default()
     }
@@ -89,7 +95,8 @@ async fn mirror_keys_are_announced_only_while_mirroring_is_on() {
     for (enabled, create_topics_max) in [("true", 8), ("false", 7)] {
         let node = start_with(&[("mirror.enable", enabled)]).await;
         let mut client = Client::connect(node.server.address()).await;
-        let response = client.call(4, &request()).await;
+        let java = named("apache-kafka-java");
+        let response = client.call(4, &java).await;
         let mirror_keys = response
             .api_keys
             .iter()
@@ -110,6 +117,38 @@ async fn mirror_keys_are_announced_only_while_mirroring_is_on() {
             "transactions are not there yet"
         );
     }
+}
+
+/// C10: kafka-python 3 fails on keys that it does not know. Java clients see them, because a prototype is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn mirror_keys_are_announced_to_those_who_may_need_them() {
+    let node = start().await;
+    let sees = |response: ApiVersionsResponse| {
+        let max = |key: i16| {
+            let mut rows = response.api_keys.iter().filter(|api| api.api_key == key);
+            rows.next().map(|api| api.max_version)
+        };
+        let mirror_keys = response.api_keys.iter().any(|api| api.api_key >= 94);
+        assert_eq!(max(19), Some(if mirror_keys { 8 } else { 7 }));
+        mirror_keys
+    };
+    for (name, expected) in [
+        ("apache-kafka-java", true),
+        ("tarn", true),
+        ("kafka-python", false),
+        ("librdkafka", false),
+    ] {
+        let mut client = Client::connect(node.server.address()).await;
+        let response = client.call(3, &named(name)).await;
+        assert_eq!(sees(response), expected, "{name}");
+    }
+    let mut client = Client::connect(node.server.address()).await;
+    assert!(!sees(client.call(0, &request()).await));
+    client.call(0, &ListMirrorsRequest::default()).await;
+    assert!(
+        sees(client.call(0, &request()).await),
+        "it spoke a mirror key"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

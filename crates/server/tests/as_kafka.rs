@@ -285,3 +285,40 @@ async fn protocols_that_are_not_there_are_refused_for_good() {
         assert_eq!(answer.error_code, NO_TRANSACTIONS);
     }
 }
+
+/// C07: what ListConfigResources lists can be described, with Kafka's keys and defaults.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_resource_that_is_listed_is_described() {
+    let (_node, mut client) = broker().await;
+    for (kind, name, keys, code) in [
+        (32, "g", 17, 0),
+        (32, "", 0, 42),
+        (16, "m", 3, 0),
+        (16, "", 0, 42),
+        (8, "1", 13, 0),
+        (8, "9", 0, 42),
+        (8, "", 0, 42),
+    ] {
+        let request = DescribeConfigsRequest {
+            resources: vec![DescribeConfigsResource {
+                resource_type: kind,
+                resource_name: Str::from(name),
+                configuration_keys: None,
+                ..Default::default()
+            }],
+            include_synonyms: true,
+            ..Default::default()
+        };
+        for answer in all(&mut client, &request).await {
+            let result = &answer.results[0];
+            assert_eq!((result.error_code, result.configs.len()), (code, keys));
+            let source = if kind == 8 { 6 } else { 5 };
+            assert!(result.configs.iter().all(|c| c.config_source == source));
+        }
+    }
+    let listed = client
+        .call(1, &ListConfigResourcesRequest::default())
+        .await
+        .config_resources;
+    assert!(listed.iter().any(|resource| resource.resource_type == 8));
+}

@@ -22,8 +22,17 @@ Tarn speaks the Kafka protocol as of Kafka 4.3. The table lists every API of tha
   a version cannot say becomes an answer with UNKNOWN_SERVER_ERROR in each place for an error, and one line a minute at ERROR. A
   request that cannot be read, or whose version is not announced, closes the connection, as Kafka does.
 * *Forwarded*: a broker hands the request on to the active controller.
-* The APIs of cluster mirroring (94 and up) are announced only while the mirror feature is on. Their bodies exist in two dialects under
-  one version; a server tells them apart by decoding to the last byte.
+* The APIs of cluster mirroring (94 and up) and CreateTopics 8 are announced only while the mirror feature is on, and only to clients
+  that may need them: Java clients (`apache-kafka-java`), since a prototype's tool cannot be told from a stock one before it sends such
+  a key, this product's own (`tarn`), and whoever has sent such a key on the connection. Others, some of which fail on keys that they
+  do not know, see what Kafka announces. The bodies exist in two dialects under one version; a server tells them apart by decoding to
+  the last byte.
+* Announced although what they are for is not there, with the answers of a Kafka that has none of it: DescribeAcls, CreateAcls,
+  DeleteAcls (SECURITY_DISABLED), ListTransactions, DescribeClientQuotas, DescribeUserScramCredentials, ListPartitionReassignments
+  (empty), ConsumerGroupHeartbeat (UNSUPPORTED_VERSION). A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED by
+  FindCoordinator and InitProducerId, because that is the one code that every client takes for final; the text says why.
+* Broker loggers (resource type 8) are the targets of this program's log. Configurations of groups and client metrics are shown with
+  Kafka's defaults and cannot be set.
 * Released Kafka 4.4 uses 94 for UnregisterController. A body that is no CreateMirror is answered with INVALID_REQUEST.
 ";
 

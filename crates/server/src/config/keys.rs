@@ -5,6 +5,7 @@
 mod effective;
 mod inert;
 mod own;
+pub(crate) mod unserved;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

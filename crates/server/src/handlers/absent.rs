@@ -41,8 +41,10 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// What a quota can be for.
 const QUOTA_ENTITIES: [&str; 3] = ["user", "client-id", "ip"];
-/// Match types of quota components: exact, default, any.
-const QUOTA_MATCHES: std::ops::RangeInclusive<i8> = 0..=2;
+/// Match types of quota components.
+const MATCH_EXACT: i8 = 0;
+const MATCH_DEFAULT: i8 = 1;
+const MATCH_ANY: i8 = 2;
 
 /// DescribeAcls (29).
 pub(crate) async fn describe_acls(
@@ -123,7 +125,6 @@ pub(crate) async fn describe_client_quotas(
 ) -> DescribeClientQuotasResponse {
     match check_components(&request.components) {
         Ok(()) => DescribeClientQuotasResponse {
-            error_message: None,
             entries: Some(Vec::new()),
             ..DescribeClientQuotasResponse::default()
         },
@@ -149,8 +150,15 @@ fn check_components(components: &[ComponentData]) -> Result<(), (ErrorCode, Stri
             let text = format!("entity type {entity} is not known");
             return Err((ErrorCode::UNSUPPORTED_VERSION, text));
         }
-        if !QUOTA_MATCHES.contains(&component.match_type) {
-            return invalid(format!("match type {} is not known", component.match_type));
+        match (component.match_type, &component.match_) {
+            (MATCH_EXACT, None) => {
+                return invalid(format!("an exact match of {entity} needs a value"));
+            }
+            (MATCH_DEFAULT | MATCH_ANY, Some(_)) => {
+                return invalid(format!("only an exact match of {entity} has a value"));
+            }
+            (MATCH_EXACT | MATCH_DEFAULT | MATCH_ANY, _) => {}
+            (other, _) => return invalid(format!("match type {other} is not known")),
         }
         if seen.insert(entity, ()).is_some() {
             return invalid(format!("entity type {entity} stands twice in the filter"));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tarn_metadata::ResourceType;
 use tarn_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
 use tarn_wire::messages::delete_topics_response::DeletableTopicResult;
+use tarn_wire::messages::incremental_alter_configs_request::AlterConfigsResource;
 use tarn_wire::messages::{
     AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
     DeleteTopicsRequest, DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse,
@@ -15,6 +16,7 @@ use tarn_wire::messages::{
 };
 use tarn_wire::{ErrorCode, Str};
 
+use super::broker_loggers;
 use crate::dispatch::Call;
 use crate::node::Node;
 
@@ -120,8 +122,37 @@ pub(crate) async fn incremental_alter_configs(
             resource.configs.iter().map(|config| &config.name),
         );
     }
-    let response = node.controller.incremental_alter_configs(request).await;
-    node.wait_applied().await;
+    // Levels of the log are this broker's own and are not stored.
+    let is_logger = |resource: &AlterConfigsResource| {
+        ResourceType(resource.resource_type) == ResourceType::BROKER_LOGGER
+    };
+    let order: Vec<bool> = request.resources.iter().map(is_logger).collect();
+    let (loggers, stored) = request.resources.into_iter().partition(is_logger);
+    let loggers: Vec<AlterConfigsResource> = loggers;
+    let validate_only = request.validate_only;
+    let mut response = IncrementalAlterConfigsResponse::default();
+    if loggers.is_empty() || order.contains(&false) {
+        let request = IncrementalAlterConfigsRequest {
+            resources: stored,
+            ..request
+        };
+        response = node.controller.incremental_alter_configs(request).await;
+        node.wait_applied().await;
+    }
+    let mut stored = std::mem::take(&mut response.responses).into_iter();
+    let mut loggers = loggers
+        .iter()
+        .map(|resource| broker_loggers::alter(node, resource, validate_only));
+    response.responses = order
+        .into_iter()
+        .filter_map(|logger| {
+            if logger {
+                loggers.next()
+            } else {
+                stored.next()
+            }
+        })
+        .collect();
     response
 }
 

@@ -41,15 +41,20 @@ pub(crate) async fn handle(
             ..ApiVersionsResponse::default()
         };
     }
-    if call.version >= 3 {
+    let may_speak_mirror = {
         let mut dialect = call.connection.dialect.lock();
-        dialect.note_software(&request.client_software_name);
-    }
+        if call.version >= 3 {
+            dialect.note_software(&request.client_software_name);
+        }
+        dialect.may_speak_mirror()
+    };
     let mirror = node.mirror_enabled();
+    // Some clients fail on keys that they do not know.
+    let announced = mirror && may_speak_mirror;
     let api_keys = ROUTES
         .iter()
         .filter_map(|route| {
-            let versions = route.announced(mirror, call.connection.controller)?;
+            let versions = route.announced(announced, call.connection.controller)?;
             Some(ApiVersion {
                 api_key: route.key.0,
                 min_version: versions.min,

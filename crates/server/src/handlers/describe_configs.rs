@@ -1,5 +1,5 @@
-//! DescribeConfigs (32) for topics, brokers and mirrors (type 64): values with their sources, synonyms, types and documentation. Secrets leave
-//! as null.
+//! DescribeConfigs (32) for topics, brokers, their loggers, groups, client metrics and mirrors (type 64): values with their sources,
+//! synonyms, types and documentation. Secrets leave as null.
 
 use std::sync::Arc;
 
@@ -12,6 +12,8 @@ use tarn_wire::messages::describe_configs_response::{
 use tarn_wire::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use tarn_wire::{ErrorCode, Str};
 
+use super::broker_loggers;
+use crate::config::keys::unserved::{CLIENT_METRICS_KEYS, DOCUMENTATION, GROUP_KEYS, UnservedKey};
 use crate::config::keys::{self, BrokerKey};
 use crate::dispatch::Call;
 use crate::node::Node;
@@ -49,6 +51,16 @@ pub(crate) async fn handle(
                 ResourceType::TOPIC => topic(node, &image, &request, resource),
                 ResourceType::BROKER => broker(node, &image, &request, resource),
                 ResourceType::MIRROR => mirror(node, &image, &request, resource),
+                ResourceType::BROKER_LOGGER => {
+                    broker_loggers::describe(node, resource, |name| is_asked(resource, name))
+                }
+                ResourceType::GROUP => unserved(GROUP_KEYS, "group", &request, resource),
+                ResourceType::CLIENT_METRICS => unserved(
+                    CLIENT_METRICS_KEYS,
+                    "client metrics subscription",
+                    &request,
+                    resource,
+                ),
                 ResourceType(other) => Err((
                     ErrorCode::INVALID_REQUEST,
                     format!("configurations of resource type {other} are not supported"),
@@ -125,6 +137,36 @@ fn entry(
         documentation: request.include_documentation.then(|| Str::from(doc)),
         ..DescribeConfigsResourceResult::default()
     }
+}
+
+/// Keys that are only shown, with their defaults.
+fn unserved(
+    keys: &[UnservedKey],
+    what: &str,
+    request: &DescribeConfigsRequest,
+    resource: &DescribeConfigsResource,
+) -> Described {
+    if resource.resource_name.is_empty() {
+        let text = format!("the name of a {what} must not be empty");
+        return Err((ErrorCode::INVALID_REQUEST, text));
+    }
+    let described = keys
+        .iter()
+        .filter(|key| is_asked(resource, key.name))
+        .map(|key| {
+            let def = ConfigDef::new(key.name, key.kind, Some(key.default), DOCUMENTATION);
+            let layer = Layer {
+                name: Str::from_static(key.synonym.unwrap_or(key.name)),
+                value: Some(Str::from_static(key.default)),
+                source: Source::Default,
+            };
+            let mut entry = entry(&def, def.doc.to_owned(), vec![layer], true, request);
+            if key.synonym.is_none() {
+                entry.synonyms.clear();
+            }
+            entry
+        });
+    Ok(described.collect())
 }
 
 /// Layers of one broker key: dynamic for this broker, dynamic for all, static.
