@@ -1,5 +1,6 @@
-//! Owns requests made from the schemas alone: reads `crates/wire/schema`, writes a body of any message in any version with values
-//! that the caller picks, and checks that a body is a message of a version to its last byte.
+//! Owns requests made from the schemas alone: reads `crates/wire/schema`, writes a body of any
+//! message in any version with values that the caller picks, and checks that a body is a message of
+//! a version to its last byte.
 //!
 //! Shares no code with the server's codec, so that a fault there is not repeated here.
 

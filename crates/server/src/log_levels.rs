@@ -1,7 +1,8 @@
-//! Levels of the log by target, changeable while the broker runs: what Kafka's tools call broker loggers (resource type 8).
+//! Levels of the log by target, changeable while the broker runs: what Kafka's tools call broker
+//! loggers (resource type 8).
 //!
-//! A target is a crate of this program, or whatever the filter of the start names; `root` stands for all others. Nothing is stored: a
-//! restart begins with the filter of the start, as in Kafka.
+//! A target is a crate of this program, or whatever the filter of the start names; `root` stands
+//! for all others. Nothing is stored: a restart begins with the filter of the start, as in Kafka.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +82,8 @@ static STATE: Mutex<State> = Mutex::new(State {
     apply: None,
 });
 
-/// Tells how the log of this process is filtered: the filter of the start, and how another one is put in force.
+/// Tells how the log of this process is filtered: the filter of the start, and how another one is
+/// put in force.
 pub fn install(base: &str, apply: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) {
     let mut state = STATE.lock();
     state.base = base.to_owned();
@@ -157,7 +159,8 @@ impl State {
         let before = self.changed.clone();
         let root = match level {
             Some(level) => Some(level),
-            // Later directives win, so that even a target of the first filter falls back to the root.
+            // Later directives win, so that even a target of the first filter falls back to the
+            // root.
             None => LEVELS
                 .iter()
                 .find(|(name, _)| self.named().get(ROOT) == Some(name))

@@ -1,4 +1,5 @@
-//! Answers in which stock clients and tools noticed a difference from Kafka 4.3.1: the faults C05, C06, C08, C11, C12, P04, P10.
+//! Answers in which stock clients and tools noticed a difference from Kafka 4.3.1: the faults C05,
+//! C06, C08, C11, C12, P04, P10.
 
 mod support;
 

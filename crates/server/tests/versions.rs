@@ -75,7 +75,8 @@ async fn every_version_of_list_offsets_tells_the_offset() {
     }
 }
 
-/// C02: an epoch that is not the leader's closed the connection in versions 9 to 11, after each restart of a broker.
+/// C02: an epoch that is not the leader's closed the connection in versions 9 to 11, after each
+/// restart of a broker.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_of_fetch_tells_that_an_epoch_is_not_the_leaders() {
     let dir = tempfile::tempdir().unwrap();
@@ -112,7 +113,8 @@ async fn every_version_of_fetch_that_waits_learns_that_its_topic_is_deleted() {
         let sent = client
             .send(version, &fetch_in(version, &name, id, -1, 15_000))
             .await;
-        // The deletion must find the fetch waiting; one that comes too late would be answered 3 or 100 all the same.
+        // The deletion must find the fetch waiting; one that comes too late would be answered 3 or
+        // 100 all the same.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let deletion = DeleteTopicsRequest {
             topic_names: vec![Str::from(name.as_str())],
@@ -196,7 +198,8 @@ async fn every_version_of_find_coordinator_answers_for_every_key_type() {
     }
 }
 
-/// Produce is announced from version 0 for the sake of old librdkafka, and closed the connection below 3.
+/// Produce is announced from version 0 for the sake of old librdkafka, and closed the connection
+/// below 3.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_of_produce_before_record_batches_are_refused_with_an_answer() {
     let node = start().await;

@@ -1,4 +1,5 @@
-//! [`ErrorForm`]: what is left of an answer that cannot be encoded, so that its caller still gets one.
+//! [`ErrorForm`]: what is left of an answer that cannot be encoded, so that its caller still gets
+//! one.
 //!
 //! Not here: when it is needed (the server decides), and what the code means.
 
@@ -11,9 +12,9 @@ const TEXT_BYTES_MAX: usize = 1024;
 
 /// A part of an answer that can say "failed" in its place.
 ///
-/// The form keeps what names things (topics, ids, partitions, groups), sets every `ErrorCode` to `code`, empties bytes and
-/// record sets, cuts long texts, and leaves out what `version` lacks. It can always be encoded in `version`, unless the names
-/// alone are larger than a frame.
+/// The form keeps what names things (topics, ids, partitions, groups), sets every `ErrorCode` to
+/// `code`, empties bytes and record sets, cuts long texts, and leaves out what `version` lacks. It
+/// can always be encoded in `version`, unless the names alone are larger than a frame.
 pub trait ErrorForm: Sized {
     /// The form in `version`.
     fn error_form(&self, version: i16, code: i16) -> Self;

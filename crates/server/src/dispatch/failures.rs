@@ -1,4 +1,5 @@
-//! Answers that could not be encoded: one line a kind and minute at ERROR, however often it happens.
+//! Answers that could not be encoded: one line a kind and minute at ERROR, however often it
+//! happens.
 //!
 //! It is a fault of this broker, which a client can repeat as fast as it likes.
 
@@ -12,7 +13,8 @@ use tarn_wire::{ApiKey, WireError};
 /// Shortest time between two lines of one kind.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// Kinds that are told apart; beyond it kinds share one entry. There are at most a few for each API and version.
+/// Kinds that are told apart; beyond it kinds share one entry. There are at most a few for each API
+/// and version.
 const KINDS_MAX: usize = 1024;
 
 /// API and version of an answer, and what was wrong with it.
@@ -26,7 +28,8 @@ struct Reported {
 
 static REPORTED: Mutex<BTreeMap<Kind, Reported>> = Mutex::new(BTreeMap::new());
 
-/// Tells of an answer that could not be encoded, unless this kind was reported within the last minute.
+/// Tells of an answer that could not be encoded, unless this kind was reported within the last
+/// minute.
 #[cold]
 pub(crate) fn report(key: ApiKey, version: i16, error: &WireError) {
     let due = due(

@@ -1,5 +1,6 @@
-//! APIs whose subject this broker does not have: ACLs, transactions, quotas, SCRAM credentials, reassignments, the consumer group
-//! protocol of KIP-848. Each answers what a Kafka answers that has none of them, so that tools and clients need no special case.
+//! APIs whose subject this broker does not have: ACLs, transactions, quotas, SCRAM credentials,
+//! reassignments, the consumer group protocol of KIP-848. Each answers what a Kafka answers that
+//! has none of them, so that tools and clients need no special case.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -218,8 +219,8 @@ pub(crate) async fn list_partition_reassignments(
     }
 }
 
-/// ConsumerGroupHeartbeat (68): served so that a client with `group.protocol=consumer` hears at once that it must use `classic`; without
-/// the API librdkafka waits for ever, without a word.
+/// ConsumerGroupHeartbeat (68): served so that a client with `group.protocol=consumer` hears at
+/// once that it must use `classic`; without the API librdkafka waits for ever, without a word.
 pub(crate) async fn consumer_group_heartbeat(
     _node: &Arc<Node>,
     _call: &Call,

@@ -10,7 +10,7 @@ use tarn_wire::messages::api_versions_response::{
 use tarn_wire::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use tarn_wire::{ApiKey, ErrorCode, Str};
 
-use crate::dispatch::{Call, ROUTES};
+use crate::dispatch::{Call, ROUTES, Route};
 use crate::node::Node;
 
 /// The answer to an ApiVersions version nobody here knows: error 35 and the versions of ApiVersions, in the form of version 0.
@@ -50,19 +50,7 @@ pub(crate) async fn handle(
     };
     let mirror = node.mirror_enabled();
     // Some clients fail on keys that they do not know.
-    let announced = mirror && may_speak_mirror;
-    let api_keys = ROUTES
-        .iter()
-        .filter_map(|route| {
-            let versions = route.announced(announced, call.connection.controller)?;
-            Some(ApiVersion {
-                api_key: route.key.0,
-                min_version: versions.min,
-                max_version: versions.max,
-                ..ApiVersion::default()
-            })
-        })
-        .collect();
+    let api_keys = announced(call, mirror && may_speak_mirror);
     let image = node.image();
     // Before version 4 a feature cannot have the lowest level 0: such features are left out (KIP-1022).
     let supported_features = supported_features()
@@ -99,6 +87,20 @@ pub(crate) async fn handle(
         finalized_features,
         ..ApiVersionsResponse::default()
     }
+}
+
+/// What is announced on the caller's listener.
+fn announced(call: &Call, mirror: bool) -> Vec<ApiVersion> {
+    let row = |route: &Route| {
+        let versions = route.announced(mirror, call.connection.controller)?;
+        Some(ApiVersion {
+            api_key: route.key.0,
+            min_version: versions.min,
+            max_version: versions.max,
+            ..ApiVersion::default()
+        })
+    };
+    ROUTES.iter().filter_map(row).collect()
 }
 
 /// Letters, digits, `-` and `.`, beginning and ending with a letter or a digit (KIP-511).

@@ -1,4 +1,5 @@
-//! Resource type 8 of DescribeConfigs and IncrementalAlterConfigs: the levels of this broker's log, by target.
+//! Resource type 8 of DescribeConfigs and IncrementalAlterConfigs: the levels of this broker's log,
+//! by target.
 //!
 //! The levels themselves are [`crate::log_levels`]'s; here stand Kafka's error codes.
 

@@ -1,5 +1,6 @@
-//! H10, N01: every announced API × version × error path answers. What is swept is what ApiVersions says, which the server makes of
-//! its table of routes; requests are made from the schemas, with values that are real, stale, deleted, unknown, empty and null.
+//! H10, N01: every announced API × version × error path answers. What is swept is what ApiVersions
+//! says, which the server makes of its table of routes; requests are made from the schemas, with
+//! values that are real, stale, deleted, unknown, empty and null.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,6 +24,8 @@ const TOLD_MAX: usize = 30;
 /// Longest wait for one answer; some mirror APIs ask a source for 15 s.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 const API_VERSIONS: i16 = 18;
+/// A topic of the source that the node mirrors.
+const MIRRORED: &str = "mirrored";
 
 /// What exists on the node, for requests that name it.
 #[derive(Debug, Clone, Default)]
@@ -123,7 +126,13 @@ impl Values for Picker<'_> {
             return field.default.clone().unwrap_or_default();
         }
         let owner_says = |word: &str| field.owner.contains(word);
-        let topics = ["swept", "swept", "gone", "never", "", "bad name!"];
+        // The read-only topic is never deleted: it must be there for all requests.
+        let mirrored = if owner_says("Delete") || field.name == "TopicNames" {
+            "swept"
+        } else {
+            MIRRORED
+        };
+        let topics = ["swept", "swept", mirrored, "gone", "never", "", "bad name!"];
         let world = self.world;
         let values: &[&str] = match field.name.as_str() {
             "Name" if owner_says("Config") => &["retention.ms", "cleanup.policy", "bogus", ""],
@@ -237,8 +246,9 @@ impl Listener<'_> {
         Ok(answer)
     }
 
-    /// As [`Listener::exchange`], and the answer must be one of that version: for our own reader of the schemas, and for the
-    /// `kafka-protocol` crate where it knows the version. Gives its error codes.
+    /// As [`Listener::exchange`], and the answer must be one of that version: for our own reader of
+    /// the schemas, and for the `kafka-protocol` crate where it knows the version. Gives its error
+    /// codes.
     fn ask(&mut self, request: &Message, version: i16, body: &[u8]) -> Result<Vec<i16>> {
         let answer = self.exchange(request, version, body)?;
         let codes = self.read(request, version, &answer)?;
@@ -259,7 +269,8 @@ impl Listener<'_> {
         Ok(codes)
     }
 
-    /// Error codes of an answer. A body of a mirror API may be one of several dialects, and is answered in the first that fits.
+    /// Error codes of an answer. A body of a mirror API may be one of several dialects, and is
+    /// answered in the first that fits.
     fn read(&self, request: &Message, version: i16, answer: &Bytes) -> Result<Vec<i16>> {
         let own = request.name.replace("Request", "Response");
         let codes = self.messages[&own].read(version, answer.clone());
@@ -304,17 +315,6 @@ fn restore(broker: &mut Listener<'_>, world: &mut World, source: &str) {
             &[("TopicNames", stray), ("TimeoutMs", "9000")],
         );
     }
-    let create = |broker: &mut Listener<'_>, name: &str| {
-        let values = [
-            ("Name", name),
-            ("NumPartitions", "2"),
-            ("ReplicationFactor", "1"),
-            ("Assignments", "none"),
-            ("Configs", "none"),
-            ("timeoutMs", "9000"),
-        ];
-        fixed(broker, "CreateTopicsRequest", 5, &values)
-    };
     create(broker, "swept");
     if world.gone_id == [0; 16] {
         create(broker, "gone");
@@ -338,6 +338,20 @@ fn restore(broker: &mut Listener<'_>, world: &mut World, source: &str) {
         ("AllowUnreachable", "true"),
     ];
     fixed(broker, "CreateMirrorRequest", 0, &mirror);
+}
+
+/// Creates a topic of two partitions, unless it is there.
+fn create(broker: &mut Listener<'_>, name: &str) {
+    let values = [
+        ("Name", name),
+        ("NumPartitions", "2"),
+        ("ReplicationFactor", "1"),
+        ("Assignments", "none"),
+        ("Configs", "none"),
+        ("timeoutMs", "9000"),
+    ];
+    let values = Fixed(&values, Bytes::new(), [0; 16]);
+    broker.fixed("CreateTopicsRequest", 5, values);
 }
 
 /// Id and leader epoch of a topic, and the id of the cluster.
@@ -479,7 +493,9 @@ fn every_announced_version_answers_on_every_error_path() {
     };
     let mut world = World::default();
     let mut broker = listener("broker", broker_port);
+    create(&mut listener("source", source.port()), MIRRORED);
     restore(&mut broker, &mut world, &source.bootstrap());
+    tarn.add_topics("m", MIRRORED);
     // After a restart the epochs that a client knows are stale.
     tarn.stop();
     tarn.restart();
@@ -539,6 +555,7 @@ fn every_announced_version_answers_on_every_error_path() {
         (2, 74),
         (3, 3),
         (0, 35),
+        (0, 44),
     ] {
         assert!(
             account.codes[&key].contains(&code),

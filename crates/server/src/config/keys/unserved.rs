@@ -1,5 +1,6 @@
-//! Keys of groups and client metrics as Kafka 4.3 lists them. This broker has none of the protocols they are for: they are shown with
-//! their defaults, for tools that ask for them, and cannot be set.
+//! Keys of groups and client metrics as Kafka 4.3 lists them. This broker has none of the protocols
+//! they are for: they are shown with their defaults, for tools that ask for them, and cannot be
+//! set.
 
 use tarn_metadata::config::ConfigType::{self, Boolean, Int, List, String};
 
