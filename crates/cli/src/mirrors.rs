@@ -83,11 +83,13 @@ pub(crate) async fn run_line(
 /// # Errors
 /// The cluster cannot be reached or refuses.
 pub(crate) async fn describe(bootstrap: &str, mirror: &str) -> Result<Vec<PartitionRow>, CliError> {
-    Ok(destination::Destination::connect(bootstrap)
-        .await?
-        .describe(Some(mirror))
-        .await?
-        .rows)
+    Ok(
+        destination::Destination::connect(bootstrap, failure::Dialect::Early)
+            .await?
+            .describe(Some(mirror))
+            .await?
+            .rows,
+    )
 }
 
 async fn run(personality: Personality, options: &Options) -> Result<(), CliError> {

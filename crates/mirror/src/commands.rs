@@ -23,7 +23,7 @@ pub use self::growth::{
 };
 pub use self::plan::{BumpRefusal, LEADER_EPOCH_MAX, NewTopic, Planner, bump_epochs, bump_members};
 pub use self::topics::{AddTopic, AddTopics, EarlierParts, SourceFacts, add_topics, fulfil_wanted};
-pub use self::wishes::{ChangeTopics, Wish, change_topics};
+pub use self::wishes::{ChangeTopics, Wish, change_topics, choose};
 
 use tarn_metadata::Record;
 use tarn_wire::Str;

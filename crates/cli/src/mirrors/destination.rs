@@ -43,6 +43,21 @@ pub(crate) struct TopicResult {
 pub(crate) struct Destination {
     cluster: Cluster,
     pub(crate) server: Server,
+    /// The dialect that a server which speaks both is spoken to in.
+    own_dialect: Dialect,
+}
+
+/// One key in the configuration of a mirror.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConfigRow {
+    pub(crate) mirror: String,
+    pub(crate) key: String,
+    /// `None` = there is none, or the cluster keeps it to itself.
+    pub(crate) value: Option<String>,
+    /// Set for this mirror; otherwise the default.
+    pub(crate) is_set: bool,
+    /// The cluster keeps the value to itself.
+    pub(crate) is_secret: bool,
 }
 
 fn failed(text: impl Into<String>) -> CliError {
@@ -112,8 +127,9 @@ pub(crate) struct Described {
 }
 
 impl Destination {
-    /// Connects and finds out who answers: a late question with an answer in either form, see the wire specification.
-    pub(crate) async fn connect(bootstrap: &str) -> Result<Self, CliError> {
+    /// Connects and finds out who answers: a late question with an answer in either form, see the wire specification. `own_dialect`: what
+    /// to speak to this product, which knows both.
+    pub(crate) async fn connect(bootstrap: &str, own_dialect: Dialect) -> Result<Self, CliError> {
         let addresses = addresses(bootstrap)?;
         let probe = cluster(addresses.clone())
             .any()
@@ -126,8 +142,13 @@ impl Destination {
         }
         let body = raw(&probe, &m::ListClusterMirrorsRequest::default()).await?;
         let server = match decode_exact::<m::ListClusterMirrorsResponse>(body.clone(), 0) {
-            Ok(answer) if answer.product.is_empty() => Server::Foreign(Dialect::Late),
-            Ok(_) => Server::Tarn,
+            Ok(answer) if !answer.product.is_empty() => Server::Tarn,
+            // An empty list has the same bytes in both dialects.
+            Ok(answer) if answer.mirrors.is_empty() => {
+                let find_coordinator = probe.versions().range(m::FindCoordinatorRequest::KEY);
+                Server::Foreign(dialect_of(find_coordinator.map(|range| range.max)))
+            }
+            Ok(_) => Server::Foreign(Dialect::Late),
             Err(_) => match strict::<m::ListMirrorsResponse>(body)?.product.is_empty() {
                 true => Server::Foreign(Dialect::Early),
                 false => Server::Tarn,
@@ -137,13 +158,14 @@ impl Destination {
         Ok(Self {
             cluster: cluster(addresses),
             server,
+            own_dialect,
         })
     }
 
     /// The dialect of codes and bodies.
     pub(crate) fn dialect(&self) -> Dialect {
         match self.server {
-            Server::Tarn => Dialect::Early,
+            Server::Tarn => self.own_dialect,
             Server::Foreign(dialect) => dialect,
         }
     }
@@ -160,9 +182,10 @@ impl Destination {
 
     /// Makes the dialect of a connection known before an ambiguous question.
     async fn prove(&self, handle: &Handle) -> Result<(), CliError> {
-        if self.dialect() == Dialect::Early {
-            raw(handle, &m::ListMirrorsRequest::default()).await?;
-        }
+        match self.dialect() {
+            Dialect::Early => raw(handle, &m::ListMirrorsRequest::default()).await?,
+            Dialect::Late => raw(handle, &m::ListClusterMirrorsRequest::default()).await?,
+        };
         Ok(())
     }
 
@@ -277,6 +300,36 @@ impl Destination {
         mirror: &str,
     ) -> Result<Vec<(String, String)>, CliError> {
         self.configs(MIRROR_RESOURCE, mirror, None).await
+    }
+
+    /// The whole configuration of a mirror, defaults and hidden keys included where the cluster tells them; sorted by key.
+    pub(crate) async fn config_rows(&self, mirror: &str) -> Result<Vec<ConfigRow>, CliError> {
+        /// `config_source` of a default.
+        const DEFAULT: i8 = 5;
+        let resource = m::describe_configs_request::DescribeConfigsResource {
+            resource_type: MIRROR_RESOURCE,
+            resource_name: mirror.into(),
+            configuration_keys: None,
+            ..Default::default()
+        };
+        let request = m::DescribeConfigsRequest {
+            resources: vec![resource],
+            include_mirror_defaults: true,
+            ..Default::default()
+        };
+        let mut rows = Vec::new();
+        for result in self.call(&request).await?.results {
+            self.check(result.error_code, result.error_message.as_ref())?;
+            rows.extend(result.configs.into_iter().map(|c| ConfigRow {
+                mirror: mirror.to_owned(),
+                key: c.name.to_string(),
+                value: c.value.map(|v| v.to_string()),
+                is_set: c.config_source != DEFAULT,
+                is_secret: c.is_sensitive,
+            }));
+        }
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(rows)
     }
 
     async fn configs(
@@ -509,10 +562,14 @@ impl Destination {
         }
         Ok(rows)
     }
+}
 
-    /// Another client of the same cluster, whose connections have proven no dialect yet.
-    pub(crate) fn fresh(&self) -> Cluster {
-        Cluster::new(self.cluster.options().clone())
+/// Which prototype announces this highest version of FindCoordinator: the early one has a version more, for its own coordinators.
+fn dialect_of(find_coordinator_max: Option<i16>) -> Dialect {
+    const EARLY_MAX: i16 = 7;
+    match find_coordinator_max {
+        Some(max) if max >= EARLY_MAX => Dialect::Early,
+        _ => Dialect::Late,
     }
 }
 
@@ -533,6 +590,14 @@ fn merge(rows: &mut Vec<PartitionRow>, more: Vec<PartitionRow>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// P11: the answer of a list without mirrors does not tell.
+    #[test]
+    fn an_empty_list_is_told_apart_by_find_coordinator() {
+        assert_eq!(dialect_of(Some(7)), Dialect::Early);
+        assert_eq!(dialect_of(Some(6)), Dialect::Late);
+        assert_eq!(dialect_of(None), Dialect::Late);
+    }
 
     #[test]
     fn an_empty_host_is_this_machine() {

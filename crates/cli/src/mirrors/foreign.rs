@@ -118,9 +118,10 @@ pub(crate) async fn topics(
     destination: &Destination,
     dialect: Dialect,
     mirror: &str,
+    store_patterns: bool,
 ) -> Result<Vec<TopicResult>, CliError> {
     if options.verb == Verb::Add {
-        return add(options, destination, dialect, mirror).await;
+        return add(options, destination, dialect, mirror, store_patterns).await;
     }
     let rows = destination.describe(Some(mirror)).await?.rows;
     let own: BTreeSet<&str> = rows
@@ -226,11 +227,14 @@ async fn add(
     destination: &Destination,
     dialect: Dialect,
     mirror: &str,
+    store_patterns: bool,
 ) -> Result<Vec<TopicResult>, CliError> {
     let config = destination.mirror_config(mirror).await?;
     let source = connect_source(mirror, &config).await?;
     let chosen = source_topics(&source, mirror, options).await?;
-    if chosen.is_empty() || options.dry_run {
+    // Patterns that match nothing yet can be stored by the late form only.
+    let only_stores = store_patterns && dialect == Dialect::Late && !options.dry_run;
+    if (chosen.is_empty() && !only_stores) || options.dry_run {
         let seen = |t: SourceTopic| TopicResult {
             topic: t.name,
             error: None,
@@ -240,7 +244,10 @@ async fn add(
     let names: Vec<String> = chosen.iter().map(|t| t.name.clone()).collect();
     let results = match dialect {
         Dialect::Early => add_early(options, destination, mirror, &chosen).await?,
-        Dialect::Late => add_late(destination, mirror, &chosen).await?,
+        Dialect::Late => {
+            let stored = store_patterns.then_some(options);
+            add_late(destination, mirror, &chosen, stored).await?
+        }
     };
     Ok(named(&names, results))
 }
@@ -278,11 +285,12 @@ async fn add_early(
     Ok(results)
 }
 
-/// The late way: the controller creates what is missing from ids and partition counts.
+/// The late way: the controller creates what is missing from ids and partition counts, and stores the patterns of `stored`.
 async fn add_late(
     destination: &Destination,
     mirror: &str,
     chosen: &[SourceTopic],
+    stored: Option<&Options>,
 ) -> Result<Vec<TopicResult>, CliError> {
     use m::start_mirror_topics_request::MirrorTopic;
     let topics = chosen.iter().map(|t| MirrorTopic {
@@ -291,9 +299,12 @@ async fn add_late(
         num_partitions: t.partitions,
         ..Default::default()
     });
+    let list = |patterns: &[String]| patterns.iter().map(|p| Str::from(p.as_str())).collect();
     let request = m::StartMirrorTopicsRequest {
         mirror_name: mirror.into(),
         topics: topics.collect(),
+        include_patterns: stored.map_or_else(Vec::new, |o| list(&o.topics)),
+        exclude_patterns: stored.map_or_else(Vec::new, |o| list(&o.exclude)),
         ..Default::default()
     };
     let answer = destination.call(&request).await?;
@@ -375,36 +386,4 @@ async fn create_topics(
             topic: t.name.to_string(),
         })
         .collect())
-}
-
-/// Stores patterns in the mirror, so that topics that appear later are found (the late form is the one that can say it).
-pub(crate) async fn save_patterns(
-    destination: &Destination,
-    mirror: &str,
-    options: &Options,
-) -> Result<(), CliError> {
-    if destination.server == Server::Foreign(Dialect::Early) {
-        return Ok(());
-    }
-    let list = |patterns: &[String]| patterns.iter().map(|p| Str::from(p.as_str())).collect();
-    let request = m::StartMirrorTopicsRequest {
-        mirror_name: mirror.into(),
-        include_patterns: list(&options.topics),
-        exclude_patterns: list(&options.exclude),
-        ..Default::default()
-    };
-    // A late body, and from then on a late connection: not the one that the early calls use.
-    let late = destination.fresh();
-    let answer = late
-        .call_any(&request)
-        .await
-        .map_err(|e| failed(e.to_string()))?;
-    match answer.error_code {
-        0 => Ok(()),
-        code => Err(failed(failure::line(
-            Dialect::Late,
-            code,
-            answer.error_message.as_ref(),
-        ))),
-    }
 }

@@ -94,6 +94,8 @@ pub(crate) struct Options {
     pub(crate) json: bool,
     /// `--failed`.
     pub(crate) failed: bool,
+    /// `--config`.
+    pub(crate) config: bool,
     /// `--wait` with its limit.
     pub(crate) wait: Option<Duration>,
     /// `--dry-run`.
@@ -123,9 +125,10 @@ const VALUED: [(&str, bool); 11] = [
     ("delete-config", true),
 ];
 
-const FLAGS: [&str; 8] = [
+const FLAGS: [&str; 9] = [
     "json",
     "failed",
+    "config",
     "wait",
     "dry-run",
     "all-topics",
@@ -289,6 +292,11 @@ fn check(personality: Personality, verb: Verb, given: &Given) -> Result<(), CliE
     if given.has("failed") && verb != Verb::Describe {
         return Err(failed("--failed is only supported for describing mirrors"));
     }
+    if given.has("config") && (verb != Verb::Describe || given.has("failed")) {
+        return Err(failed(
+            "--config is only valid with --describe, and not with --failed",
+        ));
+    }
     if all_topics && (verb == Verb::Add || !verb.takes_topics()) {
         return Err(failed(
             "--all-topics is only valid with --remove, --pause, or --resume",
@@ -356,6 +364,7 @@ fn build(verb: Verb, given: &Given) -> Result<Options, CliError> {
         replication_factor: replication_factor.filter(|n| *n > 0),
         json: given.has("json"),
         failed: given.has("failed"),
+        config: given.has("config"),
         wait: given.has("wait").then_some(limit),
         dry_run: given.has("dry-run"),
         allow_unreachable: given.has("allow-unreachable"),
@@ -401,6 +410,7 @@ pub(crate) fn usage() -> &'static str {
 --alter                               Change the configuration of a mirror.
 --bootstrap-server <host:port,...>    REQUIRED: the destination cluster. An empty host is this machine.
 --command-config <file>               Properties for the connection to the destination.
+--config                              With --describe: the configuration of the mirror, with defaults.
 --create                              Create a mirror.
 --delete                              Delete a mirror whose topics are all stopped.
 --delete-config <k,k>                 With --alter: configuration to reset to its default.

@@ -1,5 +1,6 @@
 //! The two tools that share this code: what differs between them is their words, nothing else.
 
+use super::failure::Dialect;
 use super::options::Verb;
 
 /// Which tool the caller thinks it runs. It decides texts and tables, never what is sent.
@@ -21,6 +22,15 @@ pub enum CalledAs {
 }
 
 impl Personality {
+    /// The dialect in which this tool says this verb to a server that speaks both. It decides the names of errors. The early forms carry
+    /// our own fields, which the verbs about topics need.
+    pub(crate) fn dialect(self, verb: Verb) -> Dialect {
+        match (self, verb) {
+            (Personality::ClusterMirrors, Verb::Create | Verb::Delete) => Dialect::Late,
+            _ => Dialect::Early,
+        }
+    }
+
     /// Sentence before the usage when the tool is called without arguments.
     pub(crate) fn no_arguments(self) -> &'static str {
         match self {
@@ -127,5 +137,23 @@ impl Personality {
             Personality::Mirrors => "SOURCE-BOOTSTRAP",
             Personality::ClusterMirrors => "SOURCE-BOOTSTRAP-SERVER",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P11: the late tool's errors have late names, where its requests have the same or a late form.
+    #[test]
+    fn the_late_tool_speaks_late_where_no_field_of_ours_is_needed() {
+        for verb in [Verb::Create, Verb::Delete] {
+            assert_eq!(Personality::ClusterMirrors.dialect(verb), Dialect::Late);
+            assert_eq!(Personality::Mirrors.dialect(verb), Dialect::Early);
+        }
+        assert_eq!(
+            Personality::ClusterMirrors.dialect(Verb::Add),
+            Dialect::Early
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::destination::ConfigRow;
 use super::personality::Personality;
 
 const MIRROR_WIDTH: usize = 30;
@@ -308,6 +309,41 @@ pub(crate) fn list_json(rows: &[MirrorRow]) -> String {
         .map(|r| json!({"mirror": r.mirror, "topics": r.topics, "sourceClusterId": r.source_cluster_id, "sourceBootstrap": r.source_bootstrap}))
         .collect();
     format!("{}\n", Value::Array(objects))
+}
+
+/// What stands for a value that the cluster keeps to itself.
+const HIDDEN: &str = "(hidden)";
+
+/// The table of `--describe --config`: what is set for the mirror first.
+pub(crate) fn config_table(rows: &[ConfigRow]) -> String {
+    if rows.is_empty() {
+        return "No mirrors found\n".into();
+    }
+    let line = |mirror: &str, key: &str, from: &str, value: &str| {
+        format!("{mirror:<30} {key:<45} {from:<8} {value}\n")
+    };
+    let mut sorted: Vec<&ConfigRow> = rows.iter().collect();
+    sorted.sort_by_key(|row| (&row.mirror, !row.is_set, &row.key));
+    let mut out = line("MIRROR", "KEY", "FROM", "VALUE");
+    for row in sorted {
+        let value = match &row.value {
+            Some(value) => value.as_str(),
+            None if row.is_secret => HIDDEN,
+            None => "-",
+        };
+        let from = if row.is_set { "mirror" } else { "default" };
+        let mirror = fit(&row.mirror, MIRROR_WIDTH);
+        out.push_str(&line(&mirror, &row.key, from, &value.replace('\n', " ")));
+    }
+    out
+}
+
+/// The JSON of `--describe --config`: one object for each key.
+pub(crate) fn config_json(rows: &[ConfigRow]) -> String {
+    let objects = rows.iter().map(|r| {
+        json!({"mirror": r.mirror, "key": r.key, "value": r.value, "set": r.is_set, "sensitive": r.is_secret})
+    });
+    format!("{}\n", Value::Array(objects.collect()))
 }
 
 /// One line for every mirror whose source does not answer: partitions that go on trying carry the reason, the age of the last good answer

@@ -30,7 +30,8 @@ pub(crate) async fn run(personality: Personality, options: &Options) -> Result<(
         .map(properties::read)
         .transpose()?
         .unwrap_or_default();
-    let destination = Destination::connect(&options.bootstrap).await?;
+    let spoken = personality.dialect(options.verb);
+    let destination = Destination::connect(&options.bootstrap, spoken).await?;
     let mirror = options.mirror.as_deref().unwrap_or_default();
     match options.verb {
         Verb::Create => {
@@ -49,6 +50,7 @@ pub(crate) async fn run(personality: Personality, options: &Options) -> Result<(
             println!("Deleted mirror {mirror}");
         }
         Verb::List => list(personality, options, &destination).await?,
+        Verb::Describe if options.config => show_config(options, &destination).await?,
         Verb::Describe => describe(personality, options, &destination).await?,
         Verb::Add | Verb::Remove | Verb::Pause | Verb::Resume => {
             topics(personality, options, &destination, mirror).await?
@@ -148,6 +150,28 @@ async fn describe(
     }
 }
 
+/// The configuration of one mirror, or of all.
+async fn show_config(options: &Options, destination: &Destination) -> Result<(), CliError> {
+    let mut mirrors = destination.list().await?;
+    if let Some(mirror) = &options.mirror {
+        mirrors.retain(|r| r.mirror == *mirror);
+        if mirrors.is_empty() {
+            return Err(CliError::Failed(failure::unknown_mirror(mirror)));
+        }
+    }
+    let mut rows = Vec::new();
+    for mirror in mirrors {
+        rows.extend(destination.config_rows(&mirror.mirror).await?);
+    }
+    let text = if options.json {
+        report::config_json(&rows)
+    } else {
+        report::config_table(&rows)
+    };
+    print!("{text}");
+    Ok(())
+}
+
 fn now_ms() -> i64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -161,16 +185,16 @@ async fn topics(
     destination: &Destination,
     mirror: &str,
 ) -> Result<(), CliError> {
-    let results = match destination.server {
-        Server::Tarn => own(options, destination, mirror).await?,
-        Server::Foreign(dialect) => foreign::topics(options, destination, dialect, mirror).await?,
-    };
+    // The late tool's start stores its patterns, in the same request: a refused one leaves nothing behind.
     let late_add = personality == Personality::ClusterMirrors && options.verb == Verb::Add;
+    let results = match destination.server {
+        Server::Tarn => own(options, destination, mirror, late_add).await?,
+        Server::Foreign(dialect) => {
+            foreign::topics(options, destination, dialect, mirror, late_add).await?
+        }
+    };
     if options.dry_run {
         return preview(options, results);
-    }
-    if late_add {
-        foreign::save_patterns(destination, mirror, options).await?;
     }
     if results.is_empty() && late_add {
         println!(
@@ -262,6 +286,7 @@ async fn own(
     options: &Options,
     destination: &Destination,
     mirror: &str,
+    store_patterns: bool,
 ) -> Result<Vec<TopicResult>, CliError> {
     let patterns: Vec<Str> = options
         .topics
@@ -299,6 +324,7 @@ async fn own(
                 .collect(),
             replication_factor: options.replication_factor.unwrap_or(-1),
             validate_only,
+            store_patterns,
             ..Default::default()
         }),
         Verb::Remove => results!(m::RemoveTopicsFromMirrorRequest {

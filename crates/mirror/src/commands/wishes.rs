@@ -42,6 +42,34 @@ pub struct ChangeTopics {
     pub checked_at: Option<i64>,
 }
 
+/// Members of a mirror that patterns mean. Those whose wish does not fit are left out, so that a wide pattern is no error, unless they are
+/// named literally or nothing fits at all: then each says why.
+pub fn choose(
+    image: &Image,
+    mirror: &str,
+    wish: Wish,
+    failed: &BTreeSet<Str>,
+    literal: &BTreeSet<Str>,
+    chosen: &dyn Fn(&Str) -> bool,
+) -> Vec<(Str, Uuid)> {
+    let fits = |topic: &Str, desired: DesiredState| match wish {
+        Wish::Remove => true,
+        Wish::Pause => desired != DesiredState::Stopped,
+        Wish::Resume => desired == DesiredState::Paused || failed.contains(topic),
+    };
+    let members: Vec<(&Str, DesiredState)> = image
+        .members_of(mirror)
+        .filter(|(topic, _)| chosen(topic))
+        .map(|(topic, member)| (topic, member.desired))
+        .collect();
+    let none_fits = !members.iter().any(|(topic, desired)| fits(topic, *desired));
+    members
+        .into_iter()
+        .filter(|(topic, desired)| none_fits || fits(topic, *desired) || literal.contains(*topic))
+        .map(|(topic, _)| (topic.clone(), Uuid::ZERO))
+        .collect()
+}
+
 /// Changes wishes. Each topic gets its own result.
 pub fn change_topics(image: &Image, request: &ChangeTopics) -> Result<Decision, MirrorError> {
     if !members::mirror_exists(image, &request.mirror) {

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tarn_metadata::{DesiredState, Image, Record};
+use tarn_metadata::{Image, Record};
 use tarn_wire::messages::BumpLeaderEpochsRequest;
 use tarn_wire::{ApiKey, Str, Uuid};
 
 use super::forms::{MirrorRequest, NamedTopic};
 use super::{MirrorReply, MirrorService, reply};
 use crate::commands::{
-    AddTopic, AddTopics, BumpRefusal, ChangeTopics, CreateMirror, Decision, EarlierParts, NewTopic,
-    Planner, TopicResult, Wish, add_topics, bump_epochs, bump_members, change_topics, check_create,
-    create_mirror, delete_mirror,
+    self, AddTopic, AddTopics, BumpRefusal, ChangeTopics, CreateMirror, Decision, EarlierParts,
+    NewTopic, Planner, TopicResult, add_topics, bump_epochs, bump_members, change_topics,
+    check_create, create_mirror, delete_mirror,
 };
 use crate::config::MirrorConfig;
 use crate::config::patterns::{PatternError, Patterns};
@@ -388,6 +388,7 @@ impl MirrorService {
         else {
             return Ok(Vec::new());
         };
+        let literal: BTreeSet<Str> = patterns.iter().cloned().collect();
         let patterns = Patterns::new(&patterns).map_err(bad_pattern)?;
         let failed: BTreeSet<Str> = self
             .life
@@ -401,22 +402,12 @@ impl MirrorService {
             .map(|s| s.partition.topic)
             .collect();
         let image = self.tools.metadata.image();
-        let mut named: Vec<(Str, Uuid)> = topics.into_iter().map(|t| (t.name, t.id)).collect();
-        for (topic, member) in image.members_of(&mirror) {
-            let fits = match wish {
-                Wish::Remove => all || patterns.matches(topic),
-                Wish::Pause => {
-                    member.desired != DesiredState::Stopped && (all || patterns.matches(topic))
-                }
-                Wish::Resume => {
-                    (member.desired == DesiredState::Paused || failed.contains(topic))
-                        && (all || patterns.matches(topic))
-                }
-            };
-            if fits {
-                named.push((topic.clone(), Uuid::ZERO));
-            }
-        }
+        let by_name = topics.into_iter().map(|t| (t.name, t.id)).collect();
+        let chosen = |topic: &Str| all || patterns.matches(topic);
+        let mut named: Vec<(Str, Uuid)> = by_name;
+        named.extend(commands::choose(
+            &image, &mirror, wish, &failed, &literal, &chosen,
+        ));
         let change = ChangeTopics {
             mirror,
             wish,

@@ -43,9 +43,9 @@ pub enum MirrorRequest {
         patterns: Vec<Str>,
         /// Taken out of `patterns`, not stored (early form).
         without: Vec<Str>,
-        /// Stored (late form).
+        /// Stored (late form, and our own tool's).
         include: Vec<Str>,
-        /// Stored (late form).
+        /// Stored (late form, and our own tool's).
         exclude: Vec<Str>,
         /// Late form: names are stored too when there are no patterns.
         store_names: bool,
@@ -367,6 +367,13 @@ fn late_delete(r: m::DeleteClusterMirrorRequest) -> MirrorRequest {
 }
 
 fn early_add(r: m::AddTopicsToMirrorRequest) -> MirrorRequest {
+    let stored = |list: &[Str]| {
+        if r.store_patterns {
+            detached(list)
+        } else {
+            Vec::new()
+        }
+    };
     MirrorRequest::Add {
         mirror: r.mirror_name.detach(),
         topics: r
@@ -379,8 +386,8 @@ fn early_add(r: m::AddTopicsToMirrorRequest) -> MirrorRequest {
             .collect(),
         patterns: detached(&r.patterns),
         without: detached(&r.exclude_patterns),
-        include: Vec::new(),
-        exclude: Vec::new(),
+        include: stored(&r.patterns),
+        exclude: stored(&r.exclude_patterns),
         store_names: false,
         replication_factor: (r.replication_factor > 0).then_some(r.replication_factor),
         validate_only: r.validate_only,

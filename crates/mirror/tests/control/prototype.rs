@@ -505,6 +505,11 @@ async fn a_topic_that_only_this_cluster_has_does_not_join() {
     let text = response.topics[0].error_message.as_deref().unwrap();
     assert_eq!(text, "Topic 'local' does not exist at the source");
     assert!(world.image().membership("local").is_none());
+    world
+        .eventually("the log is open", |w| {
+            w.replicas.partition("local", 0).is_ok()
+        })
+        .await;
     assert!(world.produce("local").is_ok(), "still writable");
     world.stop().await;
 }
@@ -664,9 +669,16 @@ async fn a_write_without_fences_cuts_nothing() {
         }],
         ..Default::default()
     };
-    let stored = match world.send(ApiKey::READ_MIRROR_STATES, &read).await.body() {
-        Body::ReadMirrorStatesResponse(r) => r.topics[0].partitions[0].clone(),
-        other => panic!("{other:?}"),
+    // Describe shows MIRRORING before it is stored.
+    let stored = loop {
+        let stored = match world.send(ApiKey::READ_MIRROR_STATES, &read).await.body() {
+            Body::ReadMirrorStatesResponse(r) => r.topics[0].partitions[0].clone(),
+            other => panic!("{other:?}"),
+        };
+        if stored.state == MirrorState::Mirroring.byte() {
+            break stored;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     };
     assert_eq!(
         (stored.change_offset, stored.leader_epoch),
@@ -794,5 +806,89 @@ async fn the_setting_overrides_the_memory() {
         answer.body(),
         Body::DescribeClusterMirrorsResponse(_)
     ));
+    world.stop().await;
+}
+
+/// M16: a member in the wrong state says so; it is not "no topic matches".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_in_the_wrong_state_gets_words_that_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = with_topic(dir.path(), "foo").await;
+    let resume = |patterns: &[&str], all: bool| {
+        let request = m::ResumeMirrorTopicsRequest {
+            mirror_name: Str::from(MIRROR),
+            patterns: patterns.iter().map(|p| Str::from(*p)).collect(),
+            all_topics: all,
+            ..Default::default()
+        };
+        let world = &world;
+        async move {
+            match world
+                .send(ApiKey::RESUME_MIRROR_TOPICS, &request)
+                .await
+                .body()
+            {
+                Body::ResumeMirrorTopicsResponse(r) => r
+                    .topics
+                    .iter()
+                    .map(|t| (t.name.to_string(), t.error_code))
+                    .collect::<Vec<_>>(),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let foo = |code| vec![("foo".to_owned(), code)];
+    assert_eq!(resume(&["foo"], false).await, foo(140));
+    assert_eq!(resume(&["f.*"], false).await, foo(140));
+    assert_eq!(resume(&[], true).await, foo(140));
+    assert_eq!(resume(&["x.*"], false).await, []);
+    world.remove(&["foo"]).await;
+    world.until("foo", "STOPPED").await;
+    assert_eq!(world.pause("foo").await, 141);
+    world.plane.topic("bar", 1);
+    world.add(&["bar"]).await;
+    world.until("bar", "MIRRORING").await;
+    assert_eq!(
+        world.pause(".*").await,
+        0,
+        "a wide pattern leaves out what does not fit"
+    );
+    assert_eq!(world.pause("foo").await, 141, "a name does not");
+    world.stop().await;
+}
+
+/// P03: our own late tool stores its patterns by the request that adds, so that a refused add stores nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_own_start_stores_its_patterns_in_one_decision() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = with_topic(dir.path(), "foo").await;
+    world.plane.topic("bar", 1);
+    let send = |patterns: &[&str], exclude: &[&str]| {
+        let list = |list: &[&str]| list.iter().map(|p| Str::from(*p)).collect();
+        let request = m::AddTopicsToMirrorRequest {
+            mirror_name: Str::from(MIRROR),
+            patterns: list(patterns),
+            exclude_patterns: list(exclude),
+            store_patterns: true,
+            ..Default::default()
+        };
+        let world = &world;
+        async move {
+            world
+                .send(ApiKey::ADD_TOPICS_TO_MIRROR, &request)
+                .await
+                .body()
+                .clone()
+        }
+    };
+    assert_eq!(top(&send(&["foo"], &["foo"]).await).0, 42);
+    assert_eq!(top(&send(&["bar"], &["fo+"]).await).0, 42);
+    assert_eq!((list(&world, INCLUDE), list(&world, EXCLUDE)), (None, None));
+    assert!(world.image().membership("bar").is_none());
+    assert_eq!(top(&send(&["bar"], &["tmp-.*"]).await).0, 0);
+    assert_eq!(top(&send(&["later-.*"], &[]).await).0, 0);
+    assert_eq!(list(&world, INCLUDE).as_deref(), Some("bar,later-.*"));
+    assert_eq!(list(&world, EXCLUDE).as_deref(), Some("__.*,tmp-.*"));
+    world.until("bar", "MIRRORING").await;
     world.stop().await;
 }

@@ -240,3 +240,16 @@ fn wait_has_a_limit() {
         "--wait is only valid with --add, --remove, --pause, or --resume"
     );
 }
+
+/// M16: our own tool shows a mirror's configuration.
+#[test]
+fn config_belongs_to_describe() {
+    assert!(options("--bootstrap-server :1 --describe --config --mirror m --json").config);
+    let p = Personality::Mirrors;
+    for line in ["--list --config", "--describe --failed --config"] {
+        assert_eq!(
+            text_of(p, &format!("--bootstrap-server :1 {line}")),
+            "--config is only valid with --describe, and not with --failed"
+        );
+    }
+}

@@ -211,3 +211,43 @@ fn notices_are_fields_of_the_json_and_lines_on_standard_error() {
     let many = vec![notices[0].clone(); 100];
     assert_eq!(notice_lines(&many, &[]).len(), 21);
 }
+
+/// M16: what is set comes first, and a secret stays one.
+#[test]
+fn a_configuration_is_a_table_or_json() {
+    let row = |key: &str, value: Option<&str>, is_set, is_secret| ConfigRow {
+        mirror: "m".into(),
+        key: key.into(),
+        value: value.map(str::to_owned),
+        is_set,
+        is_secret,
+    };
+    let rows = [
+        row("a.default", Some("1"), false, false),
+        row("bootstrap.servers", Some("s:1"), true, false),
+        row("z.password", None, true, true),
+        row("z.nothing", None, false, false),
+    ];
+    let table = config_table(&rows);
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ["MIRROR", "KEY", "FROM", "VALUE"],
+            ["m", "bootstrap.servers", "mirror", "s:1"],
+            ["m", "z.password", "mirror", "(hidden)"],
+            ["m", "a.default", "default", "1"],
+            ["m", "z.nothing", "default", "-"],
+        ]
+    );
+    let json: Value = serde_json::from_str(&config_json(&rows)).unwrap();
+    assert_eq!(json[1]["value"], "s:1");
+    assert_eq!(
+        (&json[2]["value"], &json[2]["sensitive"]),
+        (&Value::Null, &Value::Bool(true))
+    );
+    assert_eq!(config_table(&[]), "No mirrors found\n");
+}
