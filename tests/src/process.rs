@@ -52,6 +52,34 @@ impl Process {
         self.child.id()
     }
 
+    /// Its resident memory.
+    ///
+    /// # Panics
+    /// When it does not run any more.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
+        let status = status.expect("status of the process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.expect("a resident size") * 1024
+    }
+
+    /// How many sockets it holds open.
+    ///
+    /// # Panics
+    /// When it does not run any more.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.id())).expect("its descriptors");
+        let target = |entry: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_link(entry.ok()?.path()).ok()
+        };
+        open.filter_map(target)
+            .filter(|target| target.to_string_lossy().starts_with("socket:"))
+            .count()
+    }
+
     /// Where its output goes.
     #[must_use]
     pub fn log(&self) -> &Path {

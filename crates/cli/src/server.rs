@@ -44,7 +44,10 @@ pub(crate) fn main(arguments: &ServerArguments) -> ExitCode {
     let config = match Config::load(Some(&arguments.config), &arguments.overrides) {
         Ok((config, warnings)) => {
             for warning in warnings {
-                tracing::warn!("{}: {}", warning.location, warning.message);
+                match warning.is_note {
+                    true => tracing::info!("{}: {}", warning.location, warning.message),
+                    false => tracing::warn!("{}: {}", warning.location, warning.message),
+                }
             }
             config
         }

@@ -11,17 +11,19 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::error::CoordinatorError;
 use crate::runtime::{Clock, RuntimeConfig};
-use crate::shard::{CoordinatorRecord, LoadedRecord, Outcome, Shard};
+use crate::shard::{CoordinatorRecord, LoadedRecord, Outcome, ReplayError, Shard};
 use crate::store::{BoxFuture, Store};
 
 /// Replies that may wait for durability before no further event is taken.
 const PENDING_REPLIES_MAX: usize = 10_000;
 /// Pause before a failed load is tried again, first and largest.
 const LOAD_RETRY_MS: (u64, u64) = (100, 5_000);
+/// Records skipped while loading that are named in the log, each with a line; the rest is counted.
+const SKIPPED_NAMED_MAX: u64 = 20;
 /// The longest sleep towards a deadline; a clock that jumps is noticed after it.
 const SLEEP_MS_MAX: i64 = 60_000;
 
@@ -192,7 +194,7 @@ impl<S: Shard> EventLoop<S> {
     async fn load_once(&self) -> Result<(S, i64, u64), CoordinatorError> {
         let mut shard = (self.factory)(self.partition);
         let (mut offset, end) = self.store.bounds(self.partition)?;
-        let mut records = 0;
+        let (mut records, mut skipped) = (0, 0);
         while offset < end {
             let (store, partition, max_bytes) = (
                 self.store.clone(),
@@ -202,29 +204,35 @@ impl<S: Shard> EventLoop<S> {
             let step = tokio::task::spawn_blocking(move || {
                 let chunk = store.read(partition, offset, max_bytes)?;
                 let count = chunk.records.len() as u64;
-                for record in chunk.records {
-                    let at = record.offset;
-                    shard.replay(record).map_err(|error| {
-                        CoordinatorError::Log(format!("record at offset {at}: {error}"))
-                    })?;
-                }
-                Ok::<_, CoordinatorError>((shard, chunk.next_offset, count))
+                let bad = replay_all(&mut shard, chunk.records);
+                Ok::<_, CoordinatorError>((shard, chunk.next_offset, count, bad))
             });
-            let next;
-            (shard, next, records) = match step.await {
-                Ok(result) => result.map(|(shard, next, count)| (shard, next, records + count))?,
+            let (next, bad);
+            (shard, next, records, bad) = match step.await {
+                Ok(result) => {
+                    result.map(|(shard, next, count, bad)| (shard, next, records + count, bad))?
+                }
                 Err(error) => {
                     return Err(CoordinatorError::Log(format!(
                         "the replay stopped: {error}"
                     )));
                 }
             };
+            for (at, error) in bad {
+                skipped += 1;
+                if skipped <= SKIPPED_NAMED_MAX {
+                    error!(topic = %self.config.topic.name, partition = self.partition, offset = at, %error, "a record of the internal topic cannot be read and is skipped");
+                }
+            }
             if next <= offset {
                 return Err(CoordinatorError::Log(format!(
                     "nothing could be read at offset {offset}, log end {end}"
                 )));
             }
             offset = next;
+        }
+        if skipped > SKIPPED_NAMED_MAX {
+            error!(topic = %self.config.topic.name, partition = self.partition, skipped, "more records of the internal topic were skipped");
         }
         Ok((shard, end, records))
     }
@@ -316,6 +324,19 @@ impl<S: Shard> EventLoop<S> {
         serving.appended = next_offset;
         Ok(())
     }
+}
+
+/// Replays records; gives offset and reason of each that the shard could not take. One bad record spoils only itself: the partition that holds
+/// it would otherwise be lost to every group in it.
+fn replay_all<S: Shard>(shard: &mut S, records: Vec<LoadedRecord>) -> Vec<(i64, ReplayError)> {
+    let mut bad = Vec::new();
+    for record in records {
+        let at = record.offset;
+        if let Err(error) = shard.replay(record) {
+            bad.push((at, error));
+        }
+    }
+    bad
 }
 
 impl<S> Serving<S> {

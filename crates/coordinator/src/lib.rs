@@ -7,8 +7,8 @@
 //! Invariants:
 //! * Order is decide → append → replay into the shard → (synced and below the high watermark) → reply. A reply, of a read too, never shows
 //!   state that could still be lost.
-//! * A shard is served only when the whole partition was replayed. A failure while loading drops what was read and starts again; until then
-//!   the answer is "loading", never "nothing there".
+//! * A shard is served only when the whole partition was replayed. A log that cannot be read drops what was read and starts again; until then
+//!   the answer is "loading", never "nothing there". One record that the shard cannot take is skipped, and the log names it.
 //! * Losing one partition drops the shard of that partition and no other.
 //! * The number of partitions comes from the topic in the metadata image, never from a local setting.
 //! * Queues are bounded; every task belongs to the runtime and ends with it.

@@ -16,7 +16,7 @@ mod sync;
 mod tests;
 mod timers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 use tarn_wire::{ErrorCode, Str};
@@ -27,8 +27,8 @@ pub(crate) use sync::SyncRequest;
 
 /// A JoinGroup of a member that never had an id may wait this long, ms; the client is expected to have retried by then.
 const NEW_MEMBER_WAIT_MS: i64 = 300_000;
-/// Bytes of protocol metadata plus assignments a group may hold; its record has to fit the log comfortably.
-const GROUP_BYTES_MAX: usize = 16 << 20;
+/// What a member, a protocol or an assignment costs beside its texts and bytes: empty ones are not free.
+const ELEMENT_BYTES: usize = 64;
 
 /// A waiting request, as the shell numbers it.
 pub(crate) type Token = u64;
@@ -40,6 +40,10 @@ pub(crate) struct Limits {
     pub(crate) session_timeout_ms_max: i32,
     pub(crate) initial_rebalance_delay_ms: i32,
     pub(crate) members_max: usize,
+    pub(crate) id_bytes_max: usize,
+    pub(crate) protocols_max: usize,
+    pub(crate) group_bytes_max: usize,
+    pub(crate) rebalance_timeout_ms_max: i32,
 }
 
 /// State of a group; `Dead` is the group's absence.
@@ -150,16 +154,9 @@ impl Member {
             .unwrap_or_default()
     }
 
-    fn supports(&self, protocol: &str) -> bool {
-        self.protocols.iter().any(|(name, _)| name == protocol)
-    }
-
     fn bytes(&self) -> usize {
-        self.protocols
-            .iter()
-            .map(|(name, metadata)| name.len() + metadata.len())
-            .sum::<usize>()
-            + self.assignment.len()
+        let ids = self.client_id.len() + self.instance_id.as_ref().map_or(0, |id| id.len());
+        ELEMENT_BYTES + ids + element_bytes(&self.protocols) + self.assignment.len()
     }
 
     fn deadline(&self) -> Option<i64> {
@@ -169,6 +166,14 @@ impl Member {
             _ => None,
         }
     }
+}
+
+/// Bytes that named elements stand for.
+fn element_bytes(elements: &[(Str, Bytes)]) -> usize {
+    elements
+        .iter()
+        .map(|(name, bytes)| ELEMENT_BYTES + name.len() + bytes.len())
+        .sum()
 }
 
 /// How long the join phase still runs.
@@ -367,7 +372,12 @@ impl ClassicGroup {
     }
 
     fn bytes(&self) -> usize {
-        self.members.values().map(Member::bytes).sum()
+        let pending = self.pending.keys().map(|id| ELEMENT_BYTES + id.len());
+        self.members
+            .values()
+            .map(Member::bytes)
+            .chain(pending)
+            .sum()
     }
 
     /// Checks that a request comes from the member it names (not from an older life of a static member).
@@ -532,32 +542,39 @@ impl ClassicGroup {
             .as_ref()
             .and_then(|id| self.members.get(id))
             .or_else(|| self.members.values().next())?;
-        let common: Vec<&Str> = leader
+        let common = self.common_protocols();
+        let mut votes: HashMap<&Str, usize> = HashMap::new();
+        for member in self.members.values() {
+            let names = member.protocols.iter().map(|(name, _)| name);
+            if let Some(first) = names.into_iter().find(|name| common.contains(*name)) {
+                *votes.entry(first).or_default() += 1;
+            }
+        }
+        // Ties go to the leader's order: the first maximum.
+        leader
             .protocols
             .iter()
             .map(|(name, _)| name)
-            .filter(|name| self.members.values().all(|member| member.supports(name)))
-            .collect();
-        let votes = |candidate: &Str| {
-            let first = |member: &Member| {
-                member
-                    .protocols
-                    .iter()
-                    .map(|(name, _)| name)
-                    .find(|name| common.contains(name))
-                    .cloned()
-            };
-            self.members
-                .values()
-                .filter(|member| first(member).as_ref() == Some(candidate))
-                .count()
-        };
-        // Ties go to the leader's order: the first maximum.
-        common
-            .iter()
+            .filter(|name| common.contains(name))
             .rev()
-            .max_by_key(|name| votes(name))
-            .map(|name| (*name).clone())
+            .max_by_key(|name| votes.get(name).copied().unwrap_or(0))
+            .cloned()
+    }
+
+    /// The protocols every member supports. One walk over all of them.
+    fn common_protocols(&self) -> HashSet<&Str> {
+        // Name → how many members, one after the other from the first on, support it.
+        let mut supported: HashMap<&Str, usize> = HashMap::new();
+        for (index, member) in self.members.values().enumerate() {
+            for (name, _) in &member.protocols {
+                let by = supported.entry(name).or_default();
+                // Named twice by one member, it counts once; missed by one before, it is out.
+                *by += usize::from(*by == index);
+            }
+        }
+        let all = self.members.len();
+        let names = supported.into_iter().filter(|(_, by)| *by == all);
+        names.map(|(name, _)| name).collect()
     }
 
     /// The answer of a completed join phase for one member.

@@ -29,7 +29,20 @@ pub struct GroupConfig {
     pub initial_rebalance_delay_ms: i32,
     /// `group.max.size`.
     pub members_max: usize,
+    /// `group.max.id.bytes`: longest id or name that is stored (group, instance, client, protocol), 249 to [`ID_BYTES_MAX`].
+    pub id_bytes_max: usize,
+    /// `group.max.protocols`: most protocols one member may offer.
+    pub protocols_max: usize,
+    /// `group.max.bytes`: most bytes of metadata, assignments and ids of one group.
+    pub group_bytes_max: usize,
+    /// `group.max.rebalance.timeout.ms`: longest wait for members to join again.
+    pub rebalance_timeout_ms_max: i32,
 }
+
+/// What fits the records of `__consumer_offsets` whatever is put in front of or behind it (a member id ends with 37 characters of ours).
+pub const ID_BYTES_MAX: usize = 32_000;
+/// Longest metadata of an offset that its record has room for.
+pub(crate) const OFFSET_METADATA_BYTES_MAX: usize = i16::MAX as usize;
 
 impl Default for GroupConfig {
     fn default() -> Self {
@@ -44,6 +57,10 @@ impl Default for GroupConfig {
             session_timeout_ms_max: 1_800_000,
             initial_rebalance_delay_ms: 3_000,
             members_max: i32::MAX as usize,
+            id_bytes_max: 8 << 10,
+            protocols_max: 128,
+            group_bytes_max: 16 << 20,
+            rebalance_timeout_ms_max: 86_400_000,
         }
     }
 }
@@ -55,6 +72,10 @@ impl GroupConfig {
             session_timeout_ms_max: self.session_timeout_ms_max,
             initial_rebalance_delay_ms: self.initial_rebalance_delay_ms.max(0),
             members_max: self.members_max,
+            id_bytes_max: self.id_bytes_max.min(ID_BYTES_MAX),
+            protocols_max: self.protocols_max,
+            group_bytes_max: self.group_bytes_max,
+            rebalance_timeout_ms_max: self.rebalance_timeout_ms_max.max(0),
         }
     }
 

@@ -11,8 +11,15 @@ use tarn_replica::ReplicaManager;
 use tarn_wire::{ErrorCode, Str};
 
 use crate::OFFSETS_TOPIC;
-use crate::config::GroupConfig;
+use crate::config::{GroupConfig, ID_BYTES_MAX};
 use crate::shard::GroupShard;
+
+/// Partitions that one turn of a partition's event loop looks at or writes; longer requests take several turns.
+pub(crate) const PIECE_PARTITIONS: usize = 2_000;
+
+/// Says whether so many more bytes of an answer are allowed, and counts them; the code is for whom the answer then goes without. Called with the
+/// part in hand, so an answer exceeds what is allowed by one part at most.
+pub type AnswerRoom<'a> = &'a (dyn Fn(usize) -> Result<(), ErrorCode> + Sync);
 
 /// Who sends a request.
 #[derive(Clone, Debug, Default)]
@@ -90,14 +97,17 @@ impl GroupCoordinator {
         self.runtime.shutdown().await;
     }
 
-    /// The partition of a group, if `__consumer_offsets` exists.
-    pub(crate) fn partition_of(&self, group: &str) -> Result<i32, CoordinatorError> {
-        self.runtime
-            .partition_for(group)
-            .ok_or_else(|| CoordinatorError::Unavailable {
-                topic: OFFSETS_TOPIC.to_owned(),
-                reason: "it does not exist yet, look up the coordinator first".to_owned(),
-            })
+    /// The partition of a group, if `__consumer_offsets` exists. Every request about a group comes by here, so that no id gets in that the
+    /// records have no room for.
+    pub(crate) fn partition_of(&self, group: &str) -> Result<i32, Refused> {
+        if group.len() > self.config.id_bytes_max.min(ID_BYTES_MAX) {
+            return Err(Refused(ErrorCode::INVALID_GROUP_ID));
+        }
+        let missing = || CoordinatorError::Unavailable {
+            topic: OFFSETS_TOPIC.to_owned(),
+            reason: "it does not exist yet, look up the coordinator first".to_owned(),
+        };
+        Ok(self.runtime.partition_for(group).ok_or_else(missing)?)
     }
 }
 

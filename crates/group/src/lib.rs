@@ -18,8 +18,8 @@ mod offsets;
 mod records;
 mod shard;
 
-pub use config::GroupConfig;
-pub use coordinator::{GroupCoordinator, RequestContext};
+pub use config::{GroupConfig, ID_BYTES_MAX};
+pub use coordinator::{AnswerRoom, GroupCoordinator, RequestContext};
 
 /// The topic groups live in.
 pub const OFFSETS_TOPIC: &str = "__consumer_offsets";

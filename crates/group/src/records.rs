@@ -8,7 +8,7 @@ use tarn_wire::messages::group_metadata_value::MemberMetadata;
 use tarn_wire::messages::{
     GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue,
 };
-use tarn_wire::{Message, Reader, RecordMessage, Str, Writer};
+use tarn_wire::{Message, Reader, RecordMessage, Str, WireError, Writer};
 
 use crate::classic::{Persisted, PersistedMember};
 use crate::offsets::CommittedOffset;
@@ -113,17 +113,17 @@ fn split(bytes: &Bytes) -> Result<(i16, Bytes), ReplayError> {
     Ok((version, rest))
 }
 
-fn damaged(error: tarn_wire::WireError) -> ReplayError {
+fn damaged(error: WireError) -> ReplayError {
     ReplayError(error.to_string())
 }
 
-/// The record of a commit, or its tombstone.
+/// The record of a commit, or its tombstone. Errors: a text that the format has no room for.
 pub(crate) fn offset(
     group: &Str,
     topic: &Str,
     partition: i32,
     value: Option<&CommittedOffset>,
-) -> CoordinatorRecord {
+) -> Result<CoordinatorRecord, WireError> {
     let key = OffsetCommitKey {
         group: group.clone(),
         topic: topic.clone(),
@@ -152,14 +152,17 @@ pub(crate) fn offset(
         };
         join(version, &value, version)
     });
-    CoordinatorRecord {
-        key: join(OffsetCommitKey::TYPE, &key, 0),
-        value,
-    }
+    Ok(CoordinatorRecord {
+        key: join(OffsetCommitKey::TYPE, &key, 0)?,
+        value: value.transpose()?,
+    })
 }
 
-/// The record of a classic group, or its tombstone.
-pub(crate) fn group(group: &Str, value: Option<&Persisted>) -> CoordinatorRecord {
+/// The record of a classic group, or its tombstone. Errors: a text that the format has no room for.
+pub(crate) fn group(
+    group: &Str,
+    value: Option<&Persisted>,
+) -> Result<CoordinatorRecord, WireError> {
     let key = GroupMetadataKey {
         group: group.clone(),
         ..Default::default()
@@ -187,24 +190,20 @@ pub(crate) fn group(group: &Str, value: Option<&Persisted>) -> CoordinatorRecord
         };
         join(GROUP_VALUE_VERSION, &value, GROUP_VALUE_VERSION)
     });
-    CoordinatorRecord {
-        key: join(GroupMetadataKey::TYPE, &key, 0),
-        value,
-    }
+    Ok(CoordinatorRecord {
+        key: join(GroupMetadataKey::TYPE, &key, 0)?,
+        value: value.transpose()?,
+    })
 }
 
-/// Prefix and body. What does not fit the format (a string beyond 32 KiB) was refused where it came in; an empty body would be refused by
-/// the replay that follows every append.
-fn join<M: Message>(prefix: i16, message: &M, version: i16) -> Bytes {
+/// Prefix and body. Errors: a text that the format has no room for (32 KiB); it must not reach the log, where it would be missed by the next
+/// load.
+fn join<M: Message>(prefix: i16, message: &M, version: i16) -> Result<Bytes, WireError> {
     let mut writer = Writer::new();
     writer.i16(prefix);
-    match message.encode(&mut writer, version) {
-        Ok(()) => writer.finish().to_bytes().unwrap_or_default(),
-        Err(error) => {
-            tracing::error!(%error, "a group record could not be written");
-            Bytes::new()
-        }
-    }
+    message.encode(&mut writer, version)?;
+    // Records are never part of these messages, so the frame always has bytes.
+    writer.finish().to_bytes().ok_or(WireError::UnexpectedNull)
 }
 
 #[cfg(test)]
@@ -221,7 +220,7 @@ mod tests {
             expire_ms: None,
             topic_id: tarn_wire::Uuid([7; 16]),
         };
-        let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed));
+        let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed)).expect("fits");
         assert_eq!(&record.key[..2], [0, 1]);
         // C15: version 4 carries the topic id, as Kafka 4.3 writes it.
         assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 4]);
@@ -251,7 +250,7 @@ mod tests {
             expire_ms: Some(1000),
             topic_id: tarn_wire::Uuid([7; 16]),
         };
-        let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed));
+        let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed)).expect("fits");
         assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 1]);
         match parse(&record.key, record.value.as_ref()) {
             Ok(GroupRecord::Offset {
@@ -269,7 +268,22 @@ mod tests {
         ));
         assert!(parse(&Bytes::from_static(&[0]), None).is_err());
         assert!(parse(&Bytes::from_static(&[0, 1, 0, 9, 1]), None).is_err());
-        let record = offset(&Str::from("g"), &Str::from("t"), 3, None);
+        let record = offset(&Str::from("g"), &Str::from("t"), 3, None).expect("fits");
         assert!(parse(&record.key, Some(&Bytes::from_static(&[0, 3, 1]))).is_err());
+    }
+    /// H01: a text that the format has no room for is an error, never an empty record.
+    #[test]
+    fn what_cannot_be_encoded_is_no_record() {
+        let long = Str::from("x".repeat(40_000));
+        let persisted = Persisted {
+            members: vec![PersistedMember {
+                client_id: long.clone(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        assert!(group(&Str::from("g"), Some(&persisted)).is_err());
+        assert!(group(&long, None).is_err());
+        assert!(offset(&long, &Str::from("t"), 0, None).is_err());
     }
 }

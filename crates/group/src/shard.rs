@@ -73,6 +73,16 @@ impl Answers {
         self.joins.is_empty() && self.syncs.is_empty()
     }
 
+    /// What the answers tell could not be written: every one of them becomes an error.
+    fn refuse(&mut self, error: ErrorCode) {
+        for (_, reply) in &mut self.joins {
+            *reply = JoinReply::error(error, &reply.member_id);
+        }
+        for (_, reply) in &mut self.syncs {
+            *reply = SyncReply::error(error);
+        }
+    }
+
     fn send(self) {
         // A client that has gone away needs no answer.
         for (sender, reply) in self.joins {
@@ -150,7 +160,14 @@ impl GroupShard {
         }
         // One record for the whole turn, as the group is at its end.
         if persist && let Some(group) = self.groups.get(id) {
-            records.push(records::group(id, Some(&group.classic.persisted())));
+            match records::group(id, Some(&group.classic.persisted())) {
+                Ok(record) => records.push(record),
+                // The sizes are checked where they come in, so this is a fault of ours; the log must not see it.
+                Err(error) => {
+                    tracing::error!(group = %id, %error, "a group could not be written");
+                    answers.refuse(ErrorCode::UNKNOWN_SERVER_ERROR);
+                }
+            }
         }
     }
 
@@ -216,10 +233,11 @@ impl GroupShard {
         }
         let token = self.token();
         self.syncs.insert(token, sender);
+        let limits = self.limits;
         let effects = self
             .groups
             .get_mut(&id)
-            .map(|group| group.classic.sync(request, token, now_ms))
+            .map(|group| group.classic.sync(request, token, &limits, now_ms))
             .unwrap_or_default();
         self.finish(&id, effects, answers)
     }
@@ -276,9 +294,9 @@ impl GroupShard {
         let mut tombstones: Vec<_> = group
             .offsets
             .partitions()
-            .map(|(topic, index, _)| records::offset(id, topic, index, None))
+            .filter_map(|(topic, index, _)| records::offset(id, topic, index, None).ok())
             .collect();
-        tombstones.push(records::group(id, None));
+        tombstones.extend(records::group(id, None));
         Ok(tombstones)
     }
 
@@ -291,7 +309,7 @@ impl GroupShard {
                 .partitions()
                 .filter(|(topic, _, _)| topics.contains(*topic));
             tombstones
-                .extend(gone.map(|(topic, index, _)| records::offset(id, topic, index, None)));
+                .extend(gone.flat_map(|(topic, index, _)| records::offset(id, topic, index, None)));
         }
         tombstones
     }
@@ -323,10 +341,10 @@ impl GroupShard {
             tombstones.extend(
                 expired
                     .iter()
-                    .map(|(topic, index)| records::offset(id, topic, *index, None)),
+                    .flat_map(|(topic, index)| records::offset(id, topic, *index, None)),
             );
             if all && empty {
-                tombstones.push(records::group(id, None));
+                tombstones.extend(records::group(id, None));
             }
         }
         tombstones

@@ -51,6 +51,8 @@ pub struct LogConfig {
     pub timestamp_after_max_ms: i64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
+    /// `producer.ids.per.partition.max`: more producers than these are forgotten, the one idle longest first.
+    pub producer_ids_max: usize,
 }
 
 impl Default for LogConfig {
@@ -71,6 +73,7 @@ impl Default for LogConfig {
             timestamp_before_max_ms: i64::MAX,
             timestamp_after_max_ms: 3_600_000,
             producer_id_expiration_ms: 86_400_000,
+            producer_ids_max: 10_000,
         }
     }
 }

@@ -236,6 +236,27 @@ impl Producers {
             .retain(|_, e| e.txn_first.is_some() || e.last_timestamp >= oldest);
         before - self.entries.len()
     }
+    /// Forgets the producers that are idle longest when there are more than `max`; those in a transaction stay. An eighth more than needed goes at
+    /// once, so that a flood of new ids costs each of them little.
+    pub(crate) fn bound(&mut self, max: usize) {
+        if self.entries.len() <= max {
+            return;
+        }
+        let surplus = self.entries.len() - max + max / 8;
+        let mut idle: Vec<(i64, i64)> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.txn_first.is_none())
+            .map(|(id, entry)| (entry.last_timestamp, *id))
+            .collect();
+        if surplus < idle.len() {
+            idle.select_nth_unstable(surplus);
+            idle.truncate(surplus);
+        }
+        for (_, id) in idle {
+            self.entries.remove(&id);
+        }
+    }
     pub(crate) fn active(&self) -> Vec<ActiveProducer> {
         let mut out: Vec<_> = self.entries.iter().map(|(&id, e)| e.describe(id)).collect();
         out.sort_by_key(|p| p.producer_id);

@@ -10,8 +10,8 @@ pub mod patterns;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use tarn_metadata::Image;
 use tarn_metadata::config::{ConfigDef, ConfigValue, split_list};
+use tarn_metadata::{ConfigResource, Image, ResourceType};
 use tarn_wire::Str;
 
 pub use self::broker::BrokerSettings;
@@ -119,6 +119,18 @@ impl MirrorConfig {
                 .map(|(k, v)| (k.as_str(), v.as_str())),
         );
         config.defaults = broker.defaults.clone();
+        // Set at run time for all brokers, then for this one.
+        for resource in [String::new(), broker.broker_id.to_string()] {
+            let resource = ConfigResource::new(ResourceType::BROKER, resource);
+            let set = image
+                .configs(&resource)
+                .into_iter()
+                .flat_map(|set| set.iter());
+            let of_mirrors = set.filter(|(key, _)| key.starts_with("mirror."));
+            for (key, value) in of_mirrors.filter(|(key, _)| definition(key).is_some()) {
+                config.defaults.insert(key.to_string(), value.to_string());
+            }
+        }
         config
     }
 
@@ -243,10 +255,13 @@ impl MirrorConfig {
 
     /// Topics that join by themselves: include minus exclude. Include is empty by default.
     pub fn topic_patterns(&self) -> Result<(Patterns, Patterns), PatternError> {
-        Ok((
-            Patterns::new(&self.list(TOPICS_INCLUDE))?,
-            Patterns::new(&self.list(TOPICS_EXCLUDE))?,
-        ))
+        let (include, exclude) = self.topic_lists();
+        Ok((Patterns::new(&include)?, Patterns::new(&exclude)?))
+    }
+
+    /// The lists behind [`MirrorConfig::topic_patterns`], as written.
+    pub(crate) fn topic_lists(&self) -> (Vec<String>, Vec<String>) {
+        (self.list(TOPICS_INCLUDE), self.list(TOPICS_EXCLUDE))
     }
 
     /// Topic configs that are not synchronised.

@@ -6,11 +6,13 @@ mod control;
 pub mod forms;
 pub mod reply;
 mod states;
+mod wanted;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tarn_controller::plan::{self, NewTopic};
 use tarn_controller::{AlterHook, ApiError, ConfigChange, ConfigOp, Controller, Ctx, Subscription};
 use tarn_coordinator::{
@@ -35,6 +37,7 @@ use crate::refresh::Refresher;
 use crate::seam::{DataPlane, FetchEvents};
 use crate::store::shard::MirrorShard;
 use crate::store::{StateStore, state_topic};
+use wanted::WantedTopics;
 
 /// Replicas of the internal topic when nothing is configured: this many, or all live brokers.
 const STATE_TOPIC_REPLICAS: usize = 3;
@@ -48,6 +51,8 @@ pub struct MirrorService {
     life: Arc<LifeCycle>,
     refresher: Arc<Refresher>,
     callers: CallerDialects,
+    /// What mirrors want by pattern.
+    wanted: Mutex<WantedTopics>,
     tasks: TaskTracker,
     cancel: CancellationToken,
 }
@@ -94,6 +99,7 @@ impl MirrorService {
             callers,
             life,
             refresher,
+            wanted: Mutex::default(),
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
         });
@@ -268,12 +274,10 @@ impl MirrorService {
         if image.membership(topic).is_some() {
             return true;
         }
-        image.mirrors().any(|(name, _)| {
-            let config = MirrorConfig::of(image, name, &self.tools.settings);
-            config
-                .topic_patterns()
-                .is_ok_and(|(include, exclude)| include.matches(topic) && !exclude.matches(topic))
-        })
+        let lists = self.wanted.lock().of(image, &self.tools.settings);
+        lists
+            .iter()
+            .any(|lists| lists.0.matches(topic) && !lists.1.matches(topic))
     }
 
     /// DescribeConfigs of a mirror; `None` = there is no such mirror. `with_defaults`: also keys that are not set, and secrets without their

@@ -83,6 +83,10 @@ impl TopicConfig {
                     .broker_value("producer.id.expiration.ms")
                     .and_then(|text| text.parse().ok())
                     .unwrap_or(defaults.producer_id_expiration_ms),
+                producer_ids_max: lookup
+                    .broker_value("producer.ids.per.partition.max")
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(defaults.producer_ids_max),
             },
         }
     }

@@ -6,6 +6,7 @@ pub mod keys;
 mod listeners;
 pub mod properties;
 mod rules;
+mod security;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub struct ConfigWarning {
     pub location: String,
     /// One sentence.
     pub message: String,
+    /// Nothing to worry about: keys that are known and have no effect here, as a stock `server.properties` has some.
+    pub is_note: bool,
 }
 
 /// Text of a key that was set, and where.
@@ -188,15 +191,18 @@ fn value_of(set: &BTreeMap<String, SetValue>, name: &str) -> Option<ConfigValue>
     key.def.parse(text_of(set, name)?).ok()
 }
 
-/// Checks every value against the table; gives the warnings.
+/// Checks every value against the table; gives the warnings, and one note for all keys without effect.
 fn check_values(set: &BTreeMap<String, SetValue>) -> Result<Vec<ConfigWarning>, ConfigError> {
+    security::check(set)?;
     let mut warnings = Vec::new();
+    let mut inert: Vec<&str> = Vec::new();
     for (name, set) in set {
         let Some(key) = keys::find(name) else {
             let message = format!("unknown key `{name}`, ignored");
             warnings.push(ConfigWarning {
                 location: set.location.clone(),
                 message,
+                is_note: false,
             });
             continue;
         };
@@ -207,12 +213,15 @@ fn check_values(set: &BTreeMap<String, SetValue>) -> Result<Vec<ConfigWarning>, 
             });
         }
         if !key.effect {
-            let message = format!("`{name}` has no effect here ({})", key.def.doc);
-            warnings.push(ConfigWarning {
-                location: set.location.clone(),
-                message,
-            });
+            inert.push(name);
         }
+    }
+    if let Some(first) = inert.first() {
+        warnings.push(ConfigWarning {
+            location: set[*first].location.clone(),
+            message: format!("keys without effect here: {}", inert.join(", ")),
+            is_note: true,
+        });
     }
     Ok(warnings)
 }

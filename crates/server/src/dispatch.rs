@@ -14,6 +14,8 @@ use tarn_wire::{
     ApiKey, ErrorCode, ErrorForm, Frame, Message, Reader, Request, Str, VersionRange, WireError,
 };
 
+use crate::log_limit::LogLimit;
+use crate::net::budget::Charge;
 use crate::node::{ConnectionInfo, Node};
 
 pub(crate) use routes::ROUTES;
@@ -38,6 +40,14 @@ pub(crate) enum Refusal {
     Header(WireError),
     #[error("{key} version {version} is not supported")]
     Unsupported { key: ApiKey, version: i16 },
+    #[error(
+        "the lists of {key} version {version} have more than {max} elements (request.max.elements)"
+    )]
+    Elements {
+        key: ApiKey,
+        version: i16,
+        max: usize,
+    },
     #[error("bad body of {key} version {version}: {error}")]
     Body {
         key: ApiKey,
@@ -54,17 +64,39 @@ pub(crate) enum Refusal {
     Close(&'static str),
 }
 
+impl Refusal {
+    /// The limit of log lines of this kind.
+    pub(crate) fn log_limit(&self) -> &'static LogLimit {
+        static LIMITS: [LogLimit; 6] = [const { LogLimit::new() }; 6];
+        match self {
+            Refusal::Header(_) => &LIMITS[0],
+            Refusal::Unsupported { .. } => &LIMITS[1],
+            Refusal::Body { .. } => &LIMITS[2],
+            Refusal::Encode { .. } => &LIMITS[3],
+            Refusal::Close(_) => &LIMITS[4],
+            Refusal::Elements { .. } => &LIMITS[5],
+        }
+    }
+}
+
 /// One request, without its body.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) key: ApiKey,
     pub(crate) version: i16,
     pub(crate) correlation_id: i32,
     pub(crate) client_id: Option<Str>,
     pub(crate) connection: Arc<ConnectionInfo>,
+    /// `request.max.elements`.
+    elements_max: usize,
 }
 
 impl Call {
+    /// Counts `bytes` more of the answer, before they are encoded and kept. The code is for the part that then stays out of the answer.
+    pub(crate) fn room(&self, bytes: usize) -> Result<(), ErrorCode> {
+        self.connection.meter.take(bytes)
+    }
+
     /// The client's id, empty when it gave none.
     pub(crate) fn client_id(&self) -> &str {
         self.client_id.as_deref().unwrap_or_default()
@@ -95,10 +127,15 @@ impl Call {
 
     /// Decodes the body. Bytes behind a stock body are ignored, as Kafka does.
     pub(crate) fn decode<R: Request>(&self, body: Bytes) -> Result<R, Refusal> {
-        R::decode(&mut Reader::new(body), self.version).map_err(|error| Refusal::Body {
-            key: self.key,
-            version: self.version,
-            error,
+        let mut reader = Reader::with_elements_max(body, self.elements_max);
+        let (key, version) = (self.key, self.version);
+        R::decode(&mut reader, version).map_err(|error| match error {
+            WireError::ElementsOverLimit { max } => Refusal::Elements { key, version, max },
+            error => Refusal::Body {
+                key,
+                version,
+                error,
+            },
         })
     }
 }
@@ -162,27 +199,38 @@ impl Route {
 /// The version of CreateTopics that carries `MirrorInfo`.
 pub(crate) const CREATE_TOPICS_WITH_MIRROR: i16 = 8;
 
-/// Answers one frame.
+/// Whether the request in this frame may wait for something that only others can bring about, so that it ends when its client hangs up. Requests
+/// that change something are never cut short.
+pub(crate) fn waits(frame: &[u8]) -> bool {
+    let Some(key) = frame.first_chunk() else {
+        return false;
+    };
+    matches!(
+        ApiKey(i16::from_be_bytes(*key)),
+        ApiKey::FETCH | ApiKey::JOIN_GROUP | ApiKey::SYNC_GROUP
+    )
+}
+
+/// Answers one frame; gives what the answer was charged with too.
 pub(crate) async fn handle(
     node: &Arc<Node>,
     connection: &Arc<ConnectionInfo>,
     frame: Bytes,
-) -> Result<Answer, Refusal> {
+) -> Result<(Answer, Option<Charge>), Refusal> {
     // An ApiVersions request of a future version may have a header nobody knows: what is needed stands at fixed places.
     if let Some((ApiKey::API_VERSIONS, version, correlation_id)) = tarn_wire::peek_request(&frame) {
         let versions = ApiKey::API_VERSIONS.api().map(|api| api.versions);
         if !versions.is_some_and(|versions| versions.contains(version)) {
-            let connection = connection.clone();
             let call = Call {
                 key: ApiKey::API_VERSIONS,
                 version: 0,
                 correlation_id,
                 client_id: None,
-                connection,
+                connection: connection.clone(),
+                elements_max: node.elements_max,
             };
-            return call
-                .encode(&crate::handlers::api_versions::unsupported())
-                .map(Answer::Ready);
+            let answer = call.encode(&crate::handlers::api_versions::unsupported())?;
+            return Ok((Answer::Ready(answer), None));
         }
     }
     let (header, body) = tarn_wire::decode_request_header(frame).map_err(Refusal::Header)?;
@@ -203,12 +251,15 @@ pub(crate) async fn handle(
         correlation_id: header.correlation_id,
         client_id,
         connection: connection.clone(),
+        elements_max: node.elements_max,
     };
-    match route.run {
+    let answer = match route.run {
         Run::Now(run) => match run(node, call, body)? {
             Decision::Made(answer) => Ok(answer),
             Decision::Pending(decision) => decision.await,
         },
         Run::Waiting(run) => run(node.clone(), call, body).await,
-    }
+    };
+    let charge = connection.meter.finish();
+    Ok((answer?, charge))
 }

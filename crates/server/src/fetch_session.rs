@@ -134,22 +134,42 @@ pub struct Asked {
     pub forgotten: Vec<PartitionKey>,
 }
 
+/// Limits of the cache.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionLimits {
+    /// `max.incremental.fetch.session.cache.slots`; with 0 there are no sessions.
+    pub sessions: usize,
+    /// `fetch.session.max.partitions`.
+    pub partitions_per_session: usize,
+    /// `fetch.sessions.max.partitions`: all sessions together.
+    pub partitions: usize,
+}
+
 /// All sessions of a broker.
 #[derive(Debug)]
 pub struct SessionCache {
     sessions: HashMap<i32, Session>,
-    slots_max: usize,
+    /// Partitions of all sessions.
+    partitions: usize,
+    limits: SessionLimits,
 }
 
 const INITIAL_EPOCH: i32 = 0;
 const FINAL_EPOCH: i32 = -1;
 
 impl SessionCache {
-    /// An empty cache of at most `slots_max` sessions; with 0 there are none.
-    pub fn new(slots_max: usize) -> SessionCache {
+    /// An empty cache.
+    pub fn new(limits: SessionLimits) -> SessionCache {
         SessionCache {
             sessions: HashMap::new(),
-            slots_max,
+            partitions: 0,
+            limits,
+        }
+    }
+
+    fn remove(&mut self, id: i32) {
+        if let Some(session) = self.sessions.remove(&id) {
+            self.partitions -= session.places.len();
         }
     }
 
@@ -162,7 +182,7 @@ impl SessionCache {
     ) -> Result<Plan, ErrorCode> {
         if asked.session_epoch == INITIAL_EPOCH || asked.session_epoch == FINAL_EPOCH {
             if asked.session_id != 0 {
-                self.sessions.remove(&asked.session_id);
+                self.remove(asked.session_id);
             }
             let session_id = if asked.session_epoch == FINAL_EPOCH {
                 0
@@ -185,6 +205,7 @@ impl SessionCache {
         if session.by_id != asked.by_id {
             return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
         }
+        let before = session.places.len();
         for key in &asked.forgotten {
             session.forget(key);
         }
@@ -193,6 +214,18 @@ impl SessionCache {
         }
         session.epoch = next_epoch(session.epoch);
         session.used_ms = now_ms;
+        let now = session.places.len();
+        self.partitions = self.partitions - before + now;
+        let grew_too_large =
+            now > self.limits.partitions_per_session || self.partitions > self.limits.partitions;
+        if now > before && grew_too_large {
+            // The client begins anew with all it follows, and is then served without a session.
+            self.remove(asked.session_id);
+            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
+        }
+        let Some(session) = self.sessions.get(&asked.session_id) else {
+            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
+        };
         let partitions = session
             .order
             .values()
@@ -206,21 +239,10 @@ impl SessionCache {
     }
 
     fn create(&mut self, asked: &Asked, now_ms: i64, random: &mut impl FnMut() -> i32) -> i32 {
-        if asked.partitions.is_empty() || self.slots_max == 0 {
+        let wanted = asked.partitions.len();
+        let too_large = wanted > self.limits.partitions_per_session;
+        if wanted == 0 || too_large || !self.make_room(wanted, now_ms) {
             return 0;
-        }
-        if self.sessions.len() >= self.slots_max {
-            let oldest = self
-                .sessions
-                .iter()
-                .min_by_key(|(_, session)| session.used_ms)
-                .map(|(id, s)| (*id, s.used_ms));
-            match oldest {
-                Some((id, used)) if now_ms - used >= EVICTABLE_AFTER_MS => {
-                    self.sessions.remove(&id)
-                }
-                _ => return 0,
-            };
         }
         let id = loop {
             let id = random() & i32::MAX;
@@ -249,8 +271,27 @@ impl SessionCache {
             };
             session.put((topic, *partition), *wanted);
         }
+        self.partitions += session.places.len();
         self.sessions.insert(id, session);
         id
+    }
+
+    /// Lets idle sessions give way until one more of `wanted` partitions fits; false when those that are left are all in use.
+    fn make_room(&mut self, wanted: usize, now_ms: i64) -> bool {
+        while self.sessions.len() >= self.limits.sessions
+            || self.partitions.saturating_add(wanted) > self.limits.partitions
+        {
+            let oldest = self
+                .sessions
+                .iter()
+                .min_by_key(|(_, session)| session.used_ms)
+                .map(|(id, session)| (*id, session.used_ms));
+            match oldest {
+                Some((id, used_ms)) if now_ms - used_ms >= EVICTABLE_AFTER_MS => self.remove(id),
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Whether an incremental answer names the partition; notes what it tells. `urgent` = error, divergence; `has_data` = records.
@@ -320,6 +361,14 @@ mod tests {
         }
     }
 
+    fn limits(sessions: usize) -> SessionLimits {
+        SessionLimits {
+            sessions,
+            partitions_per_session: 3,
+            partitions: 5,
+        }
+    }
+
     fn ids() -> impl FnMut() -> i32 {
         let mut next = 0;
         move || {
@@ -330,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_session_reads_all_its_partitions_and_names_only_the_changed_ones() {
-        let mut cache = SessionCache::new(10);
+        let mut cache = SessionCache::new(limits(10));
         let full = cache.begin(ask(0, 0, &["a", "b"]), 0, ids()).unwrap();
         assert_eq!((full.session_id, full.incremental), (1, false));
         for name in ["a", "b"] {
@@ -358,7 +407,7 @@ mod tests {
 
     #[test]
     fn partitions_with_data_go_to_the_end() {
-        let mut cache = SessionCache::new(10);
+        let mut cache = SessionCache::new(limits(10));
         cache.begin(ask(0, 0, &["a", "b"]), 0, ids()).unwrap();
         cache.tell(1, &key("a"), Told::default(), false, true);
         let next = cache.begin(ask(1, 1, &[]), 0, ids()).unwrap();
@@ -367,7 +416,7 @@ mod tests {
 
     #[test]
     fn wrong_ids_epochs_and_naming_have_their_own_errors() {
-        let mut cache = SessionCache::new(10);
+        let mut cache = SessionCache::new(limits(10));
         cache.begin(ask(0, 0, &["a"]), 0, ids()).unwrap();
         assert_eq!(
             cache.begin(ask(9, 1, &[]), 0, ids()).unwrap_err(),
@@ -387,7 +436,7 @@ mod tests {
 
     #[test]
     fn forgotten_partitions_leave_and_a_final_epoch_closes() {
-        let mut cache = SessionCache::new(10);
+        let mut cache = SessionCache::new(limits(10));
         cache.begin(ask(0, 0, &["a", "b"]), 0, ids()).unwrap();
         let mut forget = ask(1, 1, &[]);
         forget.forgotten = vec![key("a")];
@@ -398,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_refuses_until_a_session_is_old() {
-        let mut cache = SessionCache::new(1);
+        let mut cache = SessionCache::new(limits(1));
         let mut random = ids();
         assert_eq!(
             cache
@@ -421,5 +470,33 @@ mod tests {
                 .session_id,
             2
         );
+    }
+
+    /// H08: sessions are bounded each and together; who finds no place is served without one, and the places of idle sessions come back.
+    #[test]
+    fn partitions_of_sessions_are_bounded() {
+        let (mut cache, mut random) = (SessionCache::new(limits(10)), ids());
+        let mut begin = |cache: &mut SessionCache, asked: Asked, now_ms: i64| {
+            cache
+                .begin(asked, now_ms, &mut random)
+                .map(|plan| plan.session_id)
+        };
+        let full = ask(0, 0, &["a", "b", "c", "d"]);
+        assert_eq!(begin(&mut cache, full, 0), Ok(0), "larger than one session");
+        assert_eq!(begin(&mut cache, ask(0, 0, &["a", "b", "c"]), 0), Ok(1));
+        assert_eq!(
+            begin(&mut cache, ask(0, 0, &["a", "b", "c"]), 0),
+            Ok(0),
+            "all together"
+        );
+        assert_eq!(begin(&mut cache, ask(0, 0, &["a", "b"]), 0), Ok(2));
+        // A session that grows past the limit ends; what it held is free.
+        let grown = begin(&mut cache, ask(1, 1, &["d"]), 0);
+        assert_eq!(grown, Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(cache.partitions, 2);
+        assert_eq!(begin(&mut cache, ask(0, 0, &["x", "y", "z"]), 1), Ok(3));
+        let later = EVICTABLE_AFTER_MS + 1;
+        assert_eq!(begin(&mut cache, ask(0, 0, &["k"]), later), Ok(4));
+        assert_eq!(cache.partitions, 4, "the oldest gave way");
     }
 }

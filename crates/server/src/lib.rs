@@ -12,12 +12,15 @@ mod dispatch;
 mod error;
 pub mod fetch_session;
 mod handlers;
+mod live;
 pub mod log_levels;
+mod log_limit;
 mod net;
 mod node;
 mod rooms;
 mod server;
 pub mod storage;
+mod turn;
 
 pub use config::{Config, ConfigError, ConfigWarning};
 pub use error::StartError;

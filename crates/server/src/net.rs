@@ -5,4 +5,5 @@ mod cold;
 pub(crate) mod connection;
 pub(crate) mod frames;
 pub(crate) mod listener;
+pub(crate) mod meter;
 pub(crate) mod write;

@@ -17,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Listener};
 use crate::decompression::Decompression;
 use crate::fetch_session::SessionCache;
+use crate::live::Live;
+use crate::net::listener::ConnectionCounter;
+use crate::net::meter::AnswerMeter;
 use crate::rooms::MirrorRoom;
 
 /// Error code with which the prototype refuses writes to a mirror topic.
@@ -41,6 +44,12 @@ pub(crate) struct Node {
     /// How far the partitions have followed the metadata.
     pub(crate) applied: Applied,
     pub(crate) stop: CancellationToken,
+    /// What may change while the broker runs.
+    pub(crate) live: Live,
+    /// Open connections and their caps.
+    pub(crate) connections: Arc<ConnectionCounter>,
+    /// `request.max.elements`.
+    pub(crate) elements_max: usize,
 }
 
 /// How long a request waits for the partitions to follow a change it made.
@@ -143,6 +152,8 @@ pub(crate) struct ConnectionInfo {
     pub(crate) inter_broker: bool,
     /// The mirror dialect it has proven.
     pub(crate) dialect: Mutex<DialectMemory>,
+    /// Bounds the answer that is made now.
+    pub(crate) meter: AnswerMeter,
 }
 
 impl ConnectionInfo {
@@ -152,6 +163,7 @@ impl ConnectionInfo {
         controller: bool,
         inter_broker: bool,
         dialect: WireDialect,
+        meter: AnswerMeter,
     ) -> ConnectionInfo {
         ConnectionInfo {
             peer,
@@ -159,6 +171,7 @@ impl ConnectionInfo {
             controller,
             inter_broker,
             dialect: Mutex::new(DialectMemory::new(dialect)),
+            meter,
         }
     }
 
@@ -179,15 +192,25 @@ pub(crate) fn now_ms() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::budget::{ByteBudget, Shares};
 
     /// M07: who may send what only brokers send.
     #[test]
     fn a_broker_is_known_by_its_listener_or_by_loopback() {
         let from = |peer: &str, inter_broker: bool| {
-            let peer = peer.parse().unwrap();
+            let peer: SocketAddr = peer.parse().unwrap();
             let listener = Arc::from("L");
-            ConnectionInfo::new(peer, listener, false, inter_broker, WireDialect::Auto)
-                .is_from_broker()
+            let budget = ByteBudget::new(1 << 20, Shares::WHOLE);
+            let meter = AnswerMeter::new(budget.share(peer.ip()), 1 << 20);
+            ConnectionInfo::new(
+                peer,
+                listener,
+                false,
+                inter_broker,
+                WireDialect::Auto,
+                meter,
+            )
+            .is_from_broker()
         };
         for near in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert!(from(near, false), "{near}");

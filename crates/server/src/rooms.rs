@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Listener};
 use crate::error::StartError;
 use crate::node::Node;
+use crate::server::settings;
 use crate::storage::Identity;
 
 mod mirror_room;
@@ -171,6 +172,9 @@ pub(crate) async fn follow_metadata(node: Arc<Node>, stop: CancellationToken) {
         let Some((image, delta)) = next else { return };
         node.replicas.apply(image.clone(), &delta).await;
         node.groups.apply(&image, &delta);
+        node.live.follow(&node.config, &image);
+        node.connections
+            .set_caps(settings::caps(&node.config, &image));
         node.applied.reached(image.offset());
     }
 }

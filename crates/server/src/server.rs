@@ -4,7 +4,7 @@
 //! coordinators, mirror, and only then are connections served. A shutdown goes the other way round.
 
 mod directories;
-mod settings;
+pub(crate) mod settings;
 mod startup;
 
 use std::net::SocketAddr;

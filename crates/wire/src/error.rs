@@ -27,6 +27,12 @@ pub enum WireError {
         /// Bytes that are left.
         remaining: usize,
     },
+    /// The lists of the message have more elements, nested ones included, than the reader allows.
+    #[error("the lists have more than {max} elements together")]
+    ElementsOverLimit {
+        /// Elements that are allowed.
+        max: usize,
+    },
     /// The lists of the message would take many times the memory of its bytes (only an attack has such lists).
     #[error("lists need {needed} bytes of memory, {left} are allowed for the rest of this input")]
     ListsTooLarge {

@@ -23,6 +23,9 @@ pub struct Reader {
     at: usize,
     /// Memory that lists may still take: elements can be many times larger than their bytes on the wire.
     list_bytes_left: usize,
+    /// Elements that lists, nested ones included, may still have; and what was allowed at first.
+    elements_left: usize,
+    elements_max: usize,
 }
 
 macro_rules! fixed {
@@ -42,6 +45,17 @@ impl Reader {
             input,
             at: 0,
             list_bytes_left,
+            elements_left: usize::MAX,
+            elements_max: usize::MAX,
+        }
+    }
+
+    /// Starts at the first byte of `input`, which may have `elements_max` elements in all of its lists together: nested ones count too.
+    pub fn with_elements_max(input: Bytes, elements_max: usize) -> Reader {
+        Reader {
+            elements_left: elements_max,
+            elements_max,
+            ..Reader::new(input)
         }
     }
 
@@ -185,7 +199,14 @@ impl Reader {
                 min_size,
                 remaining: self.remaining(),
             }),
-            len => Ok(len),
+            Some(count) => {
+                let left = self.elements_left.checked_sub(count);
+                self.elements_left = left.ok_or(WireError::ElementsOverLimit {
+                    max: self.elements_max,
+                })?;
+                Ok(Some(count))
+            }
+            None => Ok(None),
         }
     }
 
@@ -236,8 +257,11 @@ impl Reader {
             let tag = self.uvarint()?;
             let size = self.uvarint()? as usize;
             let content = self.take(size)?;
-            let mut field = Reader::new(content.clone());
-            if !known(tag, &mut field)? {
+            let mut field = Reader::with_elements_max(content.clone(), self.elements_left);
+            field.elements_max = self.elements_max;
+            let is_known = known(tag, &mut field)?;
+            self.elements_left = field.elements_left;
+            if !is_known {
                 unknown.push((tag, content));
             } else if field.remaining() > 0 {
                 return Err(WireError::TagSize {

@@ -2,7 +2,9 @@
 //! its session at a source). Records play no part in them, so both shapes are the same.
 
 use tarn_mirror::fetcher::incremental::{Ask, FetchSession, Wants};
-use tarn_server::fetch_session::{Asked, PartitionKey, SessionCache, Told, TopicKey, Wanted};
+use tarn_server::fetch_session::{
+    Asked, PartitionKey, SessionCache, SessionLimits, Told, TopicKey, Wanted,
+};
 use tarn_wire::Uuid;
 
 use super::{Prepared, Shape};
@@ -62,7 +64,11 @@ fn serve(cache: &mut SessionCache, asked: Asked, turn: usize) {
 }
 
 pub(super) fn prepare_serve(_: Shape) -> Prepared {
-    let mut cache = SessionCache::new(10);
+    let mut cache = SessionCache::new(SessionLimits {
+        sessions: 10,
+        partitions_per_session: 100_000,
+        partitions: 100_000,
+    });
     let all = (0..PARTITIONS).map(|index| wanted(index, 0)).collect();
     serve(&mut cache, asked(0, 0, all), 0);
     let mut requests: Vec<Asked> = (1..=REQUESTS)

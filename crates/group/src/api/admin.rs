@@ -10,7 +10,7 @@ use tarn_wire::messages::{
 use tarn_wire::{ErrorCode, Str};
 
 use crate::classic::GroupState;
-use crate::coordinator::{GroupCoordinator, Refused};
+use crate::coordinator::{AnswerRoom, GroupCoordinator, Refused};
 use crate::shard::{Group, GroupShard, shown_metadata};
 
 /// The only kind of group here.
@@ -57,15 +57,22 @@ impl GroupCoordinator {
         response
     }
 
-    /// DescribeGroups v0–6.
+    /// DescribeGroups v0–6. A group named again is described again, as Kafka does, as long as there is room.
     pub async fn describe_groups(
         &self,
         request: DescribeGroupsRequest,
         version: i16,
+        room: AnswerRoom<'_>,
     ) -> DescribeGroupsResponse {
         let mut groups = Vec::with_capacity(request.groups.len());
         for id in request.groups {
-            groups.push(match self.describe_group(&id).await {
+            let described = match self.describe_group(&id).await {
+                Ok(Some(group)) => room(described_bytes(&group))
+                    .map(|()| Some(group))
+                    .map_err(Refused),
+                other => other,
+            };
+            groups.push(match described {
                 Ok(Some(group)) => group,
                 Ok(None) if version >= NOT_FOUND_FROM => DescribedGroup {
                     error_code: ErrorCode::GROUP_ID_NOT_FOUND.0,
@@ -135,6 +142,19 @@ impl GroupCoordinator {
         };
         self.runtime.write(partition, delete).await
     }
+}
+
+/// About how long a group is in an answer.
+fn described_bytes(group: &DescribedGroup) -> usize {
+    const MEMBER_BYTES: usize = 64;
+    let member = |member: &DescribedGroupMember| {
+        MEMBER_BYTES
+            + member.member_id.len()
+            + member.client_id.len()
+            + member.member_metadata.len()
+            + member.member_assignment.len()
+    };
+    group.group_id.len() + group.members.iter().map(member).sum::<usize>()
 }
 
 fn describe(id: &Str, group: &Group) -> DescribedGroup {

@@ -15,7 +15,8 @@ use tarn_wire::messages::{
 };
 use tarn_wire::{ErrorCode, Str};
 
-use crate::coordinator::{GroupCoordinator, Refused};
+use crate::config::OFFSET_METADATA_BYTES_MAX;
+use crate::coordinator::{GroupCoordinator, PIECE_PARTITIONS, Refused};
 use crate::offsets::CommittedOffset;
 use crate::records;
 use crate::shard::GroupShard;
@@ -28,6 +29,17 @@ struct Item {
     topic: Str,
     partition: i32,
     value: Result<CommittedOffset, ErrorCode>,
+}
+
+/// Who commits, and under which conditions.
+#[derive(Clone)]
+struct Committer {
+    group: Str,
+    member: Str,
+    instance: Option<Str>,
+    generation: i32,
+    retention_ms: i64,
+    version: i16,
 }
 
 impl GroupCoordinator {
@@ -87,15 +99,43 @@ impl GroupCoordinator {
             self.check_topic(&image, topic, version, &mut items);
         }
         let group = request.group_id.detach();
-        let (member, instance) = (
-            request.member_id.detach(),
-            request.group_instance_id.as_ref().map(Str::detach),
-        );
-        let (generation, retention_ms) = (
-            request.generation_id_or_member_epoch,
-            request.retention_time_ms,
-        );
+        let committer = Committer {
+            group,
+            member: request.member_id.detach(),
+            instance: request.group_instance_id.as_ref().map(Str::detach),
+            generation: request.generation_id_or_member_epoch,
+            retention_ms: request.retention_time_ms,
+            version,
+        };
+        // In pieces: other requests of the partition get their turn between two of them. An ordinary commit is one.
+        let mut codes = Vec::with_capacity(items.len());
+        while !items.is_empty() {
+            let rest = items.split_off(items.len().min(PIECE_PARTITIONS));
+            let piece = std::mem::replace(&mut items, rest);
+            let len = piece.len();
+            match self.commit_piece(partition, committer.clone(), piece).await {
+                Ok(piece) => codes.extend(piece),
+                Err(Refused(error)) => codes.extend(std::iter::repeat_n(error, len)),
+            }
+        }
+        Ok(codes)
+    }
+
+    async fn commit_piece(
+        &self,
+        partition: i32,
+        committer: Committer,
+        items: Vec<Item>,
+    ) -> Result<Vec<ErrorCode>, Refused> {
         let commit = move |shard: &mut GroupShard, now_ms: i64| {
+            let Committer {
+                group,
+                member,
+                instance,
+                generation,
+                retention_ms,
+                version,
+            } = committer;
             if generation >= 0 && !shard.groups.contains_key(&group) {
                 return Err(Refused(if version >= 9 {
                     ErrorCode::GROUP_ID_NOT_FOUND
@@ -114,12 +154,13 @@ impl GroupCoordinator {
                     value.commit_ms = now_ms;
                     value.expire_ms =
                         (retention_ms >= 0).then(|| now_ms.saturating_add(retention_ms));
-                    records.push(records::offset(
-                        &group,
-                        &item.topic,
-                        item.partition,
-                        Some(&value),
-                    ));
+                    match records::offset(&group, &item.topic, item.partition, Some(&value)) {
+                        Ok(record) => records.push(record),
+                        Err(_) => {
+                            codes.pop();
+                            codes.push(ErrorCode::INVALID_REQUEST);
+                        }
+                    }
                 }
             }
             if records.is_empty() {
@@ -148,6 +189,10 @@ impl GroupCoordinator {
                 ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
             )
         };
+        let metadata_bytes_max = self
+            .config
+            .offset_metadata_bytes_max
+            .min(OFFSET_METADATA_BYTES_MAX);
         for partition in &topic.partitions {
             let metadata = partition
                 .committed_metadata
@@ -159,7 +204,7 @@ impl GroupCoordinator {
                 Some(found) if found.partition(partition.partition_index).is_none() => {
                     Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
                 }
-                Some(_) if metadata.len() > self.config.offset_metadata_bytes_max => {
+                Some(_) if metadata.len() > metadata_bytes_max => {
                     Err(ErrorCode::OFFSET_METADATA_TOO_LARGE)
                 }
                 Some(found) => Ok(CommittedOffset {
@@ -258,7 +303,7 @@ impl GroupCoordinator {
                 .filter(|(topic, index)| {
                     !subscribed.contains(topic) && found.offsets.get(topic, *index).is_some()
                 })
-                .map(|(topic, index)| records::offset(&group, topic, *index, None))
+                .flat_map(|(topic, index)| records::offset(&group, topic, *index, None))
                 .collect();
             Ok::<_, Refused>((tombstones, subscribed))
         };

@@ -8,7 +8,7 @@ use tarn_wire::messages::offset_fetch_response::{
 use tarn_wire::messages::{OffsetFetchRequest, OffsetFetchResponse};
 use tarn_wire::{ErrorCode, Str, Uuid};
 
-use crate::coordinator::{GroupCoordinator, Refused};
+use crate::coordinator::{AnswerRoom, GroupCoordinator, PIECE_PARTITIONS, Refused};
 use crate::offsets::CommittedOffset;
 use crate::shard::GroupShard;
 
@@ -36,14 +36,15 @@ struct Answered {
 }
 
 impl GroupCoordinator {
-    /// OffsetFetch v1–10.
+    /// OffsetFetch v1–10. A partition named again is answered again, as Kafka does, as long as there is room.
     pub async fn offset_fetch(
         &self,
         request: OffsetFetchRequest,
         version: i16,
+        room: AnswerRoom<'_>,
     ) -> OffsetFetchResponse {
         if version < BATCH_FROM {
-            return self.fetch_single(request, version).await;
+            return self.fetch_single(request, version, room).await;
         }
         let image = self.replicas.image();
         let mut groups = Vec::with_capacity(request.groups.len());
@@ -61,21 +62,23 @@ impl GroupCoordinator {
                     };
                 topics.into_iter().map(ask).collect()
             });
-            groups.push(match self.fetch_offsets(&group.group_id, asked).await {
-                Ok(topics) => OffsetFetchResponseGroup {
-                    group_id: group.group_id,
-                    topics: topics
-                        .into_iter()
-                        .filter_map(|topic| batch_topic(&image, topic, version))
-                        .collect(),
-                    ..Default::default()
+            groups.push(
+                match self.fetch_offsets(&group.group_id, asked, room).await {
+                    Ok(topics) => OffsetFetchResponseGroup {
+                        group_id: group.group_id,
+                        topics: topics
+                            .into_iter()
+                            .filter_map(|topic| batch_topic(&image, topic, version))
+                            .collect(),
+                        ..Default::default()
+                    },
+                    Err(Refused(error)) => OffsetFetchResponseGroup {
+                        group_id: group.group_id,
+                        error_code: error.0,
+                        ..Default::default()
+                    },
                 },
-                Err(Refused(error)) => OffsetFetchResponseGroup {
-                    group_id: group.group_id,
-                    error_code: error.0,
-                    ..Default::default()
-                },
-            });
+            );
         }
         OffsetFetchResponse {
             groups,
@@ -83,7 +86,12 @@ impl GroupCoordinator {
         }
     }
 
-    async fn fetch_single(&self, request: OffsetFetchRequest, version: i16) -> OffsetFetchResponse {
+    async fn fetch_single(
+        &self,
+        request: OffsetFetchRequest,
+        version: i16,
+        room: AnswerRoom<'_>,
+    ) -> OffsetFetchResponse {
         let asked: Option<Vec<Asked>> = request.topics.map(|topics| {
             let ask =
                 |topic: tarn_wire::messages::offset_fetch_request::OffsetFetchRequestTopic| Asked {
@@ -94,14 +102,16 @@ impl GroupCoordinator {
                 };
             topics.into_iter().map(ask).collect()
         });
-        match self.fetch_offsets(&request.group_id, asked.clone()).await {
+        // Only version 1 has to say an error for each partition.
+        let again = asked.clone().filter(|_| version < 2);
+        match self.fetch_offsets(&request.group_id, asked, room).await {
             Ok(topics) => OffsetFetchResponse {
                 topics: topics.into_iter().map(single_topic).collect(),
                 ..Default::default()
             },
             // Version 1 has no error above the partitions; a client of it takes "no error" for "no offset".
             Err(Refused(error)) if version < 2 => OffsetFetchResponse {
-                topics: asked
+                topics: again
                     .unwrap_or_default()
                     .into_iter()
                     .map(|topic| refused_topic(topic, error))
@@ -120,51 +130,105 @@ impl GroupCoordinator {
         &self,
         group: &Str,
         asked: Option<Vec<Asked>>,
+        room: AnswerRoom<'_>,
     ) -> Result<Vec<Answered>, Refused> {
         let partition = self.partition_of(group)?;
-        let group = group.clone();
-        let look = move |shard: &GroupShard, _: i64| {
-            let offsets = shard.groups.get(&group).map(|group| &group.offsets);
-            match asked {
-                Some(asked) => asked
-                    .into_iter()
-                    .map(|topic| {
-                        let find = |index: &i32| {
-                            (
-                                *index,
-                                offsets
-                                    .and_then(|offsets| offsets.get(&topic.name, *index))
-                                    .cloned(),
-                            )
-                        };
-                        let partitions = topic.partitions.iter().map(find).collect();
-                        Answered {
-                            name: topic.name.clone(),
-                            topic_id: topic.topic_id,
-                            partitions,
-                            error: topic.error,
-                        }
-                    })
-                    .collect(),
-                None => offsets.map_or_else(Vec::new, |offsets| {
-                    let all = |(name, partitions): (
-                        &Str,
-                        &std::collections::BTreeMap<i32, CommittedOffset>,
-                    )| Answered {
-                        name: name.clone(),
-                        topic_id: Uuid::ZERO,
-                        partitions: partitions
-                            .iter()
-                            .map(|(index, offset)| (*index, Some(offset.clone())))
-                            .collect(),
-                        error: ErrorCode::NONE,
-                    };
-                    offsets.topics().iter().map(all).collect()
-                }),
-            }
+        let Some(mut asked) = asked else {
+            let group = group.clone();
+            let all = move |shard: &GroupShard, _: i64| all_offsets(shard, &group);
+            let answered = self.runtime.read(partition, all).await?;
+            room(answered.iter().map(Answered::bytes).sum()).map_err(Refused)?;
+            return Ok(answered);
         };
-        Ok(self.runtime.read(partition, look).await?)
+        let mut answered: Vec<Answered> = Vec::with_capacity(asked.len());
+        let mut cut = false;
+        // In pieces: other requests of the partition get their turn between two of them. An ordinary request is one.
+        loop {
+            let (piece, rest, goes_on_within) = split(asked);
+            let group = group.clone();
+            let look = move |shard: &GroupShard, _: i64| named_offsets(shard, &group, piece);
+            let found = self.runtime.read(partition, look).await?;
+            room(found.iter().map(Answered::bytes).sum()).map_err(Refused)?;
+            let mut found = found.into_iter();
+            if cut && let (Some(last), Some(first)) = (answered.last_mut(), found.next()) {
+                last.partitions.extend(first.partitions);
+            }
+            answered.extend(found);
+            cut = goes_on_within;
+            match rest {
+                Some(rest) => asked = rest,
+                None => return Ok(answered),
+            }
+        }
     }
+}
+
+impl Answered {
+    /// About how long it is in an answer.
+    fn bytes(&self) -> usize {
+        const PARTITION_BYTES: usize = 20;
+        let partition = |(_, offset): &(i32, Option<CommittedOffset>)| {
+            PARTITION_BYTES + offset.as_ref().map_or(0, |offset| offset.metadata.len())
+        };
+        self.name.len() + self.partitions.iter().map(partition).sum::<usize>()
+    }
+}
+
+/// Takes what fits one turn off a request; the rest, if there is one; and whether the rest goes on within the last topic.
+fn split(mut asked: Vec<Asked>) -> (Vec<Asked>, Option<Vec<Asked>>, bool) {
+    let mut left = PIECE_PARTITIONS;
+    for index in 0..asked.len() {
+        // A topic without partitions takes its time too.
+        let len = asked[index].partitions.len().max(1);
+        if len <= left {
+            left -= len;
+            continue;
+        }
+        let mut rest = asked.split_off(index);
+        if left > 0 {
+            let mut first = rest[0].clone();
+            rest[0].partitions = first.partitions.split_off(left);
+            asked.push(first);
+        }
+        return (asked, Some(rest), left > 0);
+    }
+    (asked, None, false)
+}
+
+fn named_offsets(shard: &GroupShard, group: &Str, asked: Vec<Asked>) -> Vec<Answered> {
+    let offsets = shard.groups.get(group).map(|group| &group.offsets);
+    let answer = |topic: Asked| {
+        let find = |index: i32| {
+            let found = offsets.and_then(|offsets| offsets.get(&topic.name, index));
+            (index, found.cloned())
+        };
+        let partitions = topic.partitions.iter().copied().map(find).collect();
+        Answered {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partitions,
+            error: topic.error,
+        }
+    };
+    asked.into_iter().map(answer).collect()
+}
+
+fn all_offsets(shard: &GroupShard, group: &Str) -> Vec<Answered> {
+    let Some(group) = shard.groups.get(group) else {
+        return Vec::new();
+    };
+    let topics = group.offsets.topics().iter();
+    topics
+        .map(|(name, partitions)| Answered {
+            name: name.clone(),
+            topic_id: Uuid::ZERO,
+            partitions: partitions
+                .iter()
+                .map(|(index, offset)| (*index, Some(offset.clone())))
+                .collect(),
+            error: ErrorCode::NONE,
+        })
+        .collect()
 }
 
 fn ask(image: &Image, name: Str, topic_id: Uuid, partitions: Vec<i32>, version: i16) -> Asked {

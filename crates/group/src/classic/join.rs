@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tarn_wire::{ErrorCode, Str};
 
 use super::{
-    ClassicGroup, Effect, GROUP_BYTES_MAX, GroupState, JoinPhase, JoinReply, Limits, Member,
-    NEW_MEMBER_WAIT_MS, SyncReply, Token,
+    ClassicGroup, Effect, GroupState, JoinPhase, JoinReply, Limits, Member, NEW_MEMBER_WAIT_MS,
+    SyncReply, Token, element_bytes,
 };
 
 /// A JoinGroup, as far as the protocol cares.
@@ -38,6 +38,10 @@ impl ClassicGroup {
         now_ms: i64,
     ) -> Vec<Effect> {
         let mut effects = Vec::new();
+        let mut request = request;
+        request.rebalance_timeout_ms = request
+            .rebalance_timeout_ms
+            .clamp(0, limits.rebalance_timeout_ms_max);
         let refusal = match self.check_join(&request, limits) {
             Err(error) => Some(error),
             Ok(()) if request.member_id.is_empty() => self
@@ -64,24 +68,20 @@ impl ClassicGroup {
         {
             return Err(ErrorCode::INVALID_SESSION_TIMEOUT);
         }
+        check_sizes(request, limits)?;
         let known = self.members.contains_key(&request.member_id)
             || self.pending.contains_key(&request.member_id);
         let is_static_known = request
             .instance_id
             .as_ref()
             .is_some_and(|instance| self.static_members.contains_key(instance));
-        if !known && !is_static_known {
-            if self.members.len() + self.pending.len() >= limits.members_max {
-                return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
-            }
-            let bytes: usize = request
-                .protocols
-                .iter()
-                .map(|(name, metadata)| name.len() + metadata.len())
-                .sum();
-            if self.bytes() + bytes > GROUP_BYTES_MAX {
-                return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
-            }
+        let is_new = !known && !is_static_known;
+        if is_new && self.members.len() + self.pending.len() >= limits.members_max {
+            return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
+        }
+        // A member that joins again may have grown: what it had is counted too, which errs on the safe side.
+        if self.bytes() + element_bytes(&request.protocols) > limits.group_bytes_max {
+            return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
         }
         if !self.accepts_protocols(request) {
             return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
@@ -97,11 +97,14 @@ impl ClassicGroup {
         if self.members.is_empty() {
             return true;
         }
-        self.protocol_type.as_ref() == Some(&request.protocol_type)
-            && request
-                .protocols
-                .iter()
-                .any(|(name, _)| self.members.values().all(|member| member.supports(name)))
+        if self.protocol_type.as_ref() != Some(&request.protocol_type) {
+            return false;
+        }
+        let common = self.common_protocols();
+        request
+            .protocols
+            .iter()
+            .any(|(name, _)| common.contains(name))
     }
 
     fn join_without_id(
@@ -214,7 +217,7 @@ impl ClassicGroup {
                 instance_id: request.instance_id.clone(),
                 client_id: request.client_id.clone(),
                 client_host: request.client_host.clone(),
-                rebalance_timeout_ms: request.rebalance_timeout_ms.max(0),
+                rebalance_timeout_ms: request.rebalance_timeout_ms,
                 session_timeout_ms: request.session_timeout_ms,
                 protocols: request.protocols.clone(),
                 assignment: Bytes::new(),
@@ -312,10 +315,28 @@ impl ClassicGroup {
     }
 }
 
+/// Refuses what the group's record has no room for, and lists no client sends.
+fn check_sizes(request: &JoinRequest, limits: &Limits) -> Result<(), ErrorCode> {
+    let names = request.protocols.iter().map(|(name, _)| name);
+    let stored = [&request.client_id, &request.protocol_type]
+        .into_iter()
+        .chain(&request.instance_id)
+        .chain(names);
+    let fits = request.protocols.len() <= limits.protocols_max
+        && stored
+            .into_iter()
+            .all(|text| text.len() <= limits.id_bytes_max);
+    if fits {
+        Ok(())
+    } else {
+        Err(ErrorCode::INVALID_REQUEST)
+    }
+}
+
 fn take_over(member: &mut Member, request: &JoinRequest) {
     member.client_id = request.client_id.clone();
     member.client_host = request.client_host.clone();
-    member.rebalance_timeout_ms = request.rebalance_timeout_ms.max(0);
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms;
     member.session_timeout_ms = request.session_timeout_ms;
     member.protocols = request.protocols.clone();
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tarn_wire::{ErrorCode, Str};
 
-use super::{ClassicGroup, Effect, GROUP_BYTES_MAX, GroupState, SyncReply, Token};
+use super::{ClassicGroup, Effect, GroupState, Limits, SyncReply, Token, element_bytes};
 
 /// A SyncGroup, as far as the protocol cares.
 #[derive(Clone, Debug, Default)]
@@ -23,9 +23,15 @@ pub(crate) struct SyncRequest {
 
 impl ClassicGroup {
     /// SyncGroup. The token is answered now or when the leader's assignment arrives.
-    pub(crate) fn sync(&mut self, request: SyncRequest, token: Token, now_ms: i64) -> Vec<Effect> {
+    pub(crate) fn sync(
+        &mut self,
+        request: SyncRequest,
+        token: Token,
+        limits: &Limits,
+        now_ms: i64,
+    ) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if let Err(error) = self.check_sync(&request) {
+        if let Err(error) = self.check_sync(&request, limits) {
             effects.push(Effect::Sync(token, SyncReply::error(error)));
             return effects;
         }
@@ -72,7 +78,7 @@ impl ClassicGroup {
         effects
     }
 
-    fn check_sync(&self, request: &SyncRequest) -> Result<(), ErrorCode> {
+    fn check_sync(&self, request: &SyncRequest, limits: &Limits) -> Result<(), ErrorCode> {
         self.check_member(&request.member_id, request.instance_id.as_ref())?;
         if request.generation != self.generation {
             return Err(ErrorCode::ILLEGAL_GENERATION);
@@ -83,12 +89,7 @@ impl ClassicGroup {
         {
             return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
         }
-        let bytes: usize = request
-            .assignments
-            .iter()
-            .map(|(id, assignment)| id.len() + assignment.len())
-            .sum();
-        if bytes > GROUP_BYTES_MAX {
+        if element_bytes(&request.assignments) > limits.group_bytes_max {
             return Err(ErrorCode::INVALID_REQUEST);
         }
         match self.state {

@@ -7,6 +7,10 @@ const LIMITS: Limits = Limits {
     session_timeout_ms_max: 1_800_000,
     initial_rebalance_delay_ms: 3_000,
     members_max: 10,
+    id_bytes_max: 100,
+    protocols_max: 4,
+    group_bytes_max: 16 << 20,
+    rebalance_timeout_ms_max: i32::MAX,
 };
 
 fn request(member_id: &str, fresh: &str) -> JoinRequest {
@@ -83,11 +87,12 @@ fn stable_group() -> ClassicGroup {
     // Members came during the first delay, so it is given once more.
     assert!(group.expire(&LIMITS, 3_000).is_empty());
     assert_eq!(joins(&group.expire(&LIMITS, 6_000)).len(), 3);
-    group.sync(sync_request("b", 1, &[]), 12, 7_000);
-    group.sync(sync_request("c", 1, &[]), 13, 7_000);
+    group.sync(sync_request("b", 1, &[]), 12, &LIMITS, 7_000);
+    group.sync(sync_request("c", 1, &[]), 13, &LIMITS, 7_000);
     let effects = group.sync(
         sync_request("a", 1, &[("a", b"A"), ("b", b"B"), ("c", b"C")]),
         11,
+        &LIMITS,
         10_000,
     );
     assert_eq!(syncs(&effects).len(), 3);
@@ -123,8 +128,17 @@ fn three_members_join_sync_and_get_their_assignments() {
     );
     assert!(join_reply(&effects, 2).members.is_empty());
     assert_eq!(group.state(), GroupState::CompletingRebalance);
-    assert!(group.sync(sync_request("b", 1, &[]), 12, 7_000).is_empty());
-    let effects = group.sync(sync_request("a", 1, &[("a", b"A"), ("b", b"B")]), 11, 7_100);
+    assert!(
+        group
+            .sync(sync_request("b", 1, &[]), 12, &LIMITS, 7_000)
+            .is_empty()
+    );
+    let effects = group.sync(
+        sync_request("a", 1, &[("a", b"A"), ("b", b"B")]),
+        11,
+        &LIMITS,
+        7_100,
+    );
     assert_eq!(effects[0], Effect::Persist);
     assert_eq!(
         syncs(&effects),
@@ -135,7 +149,7 @@ fn three_members_join_sync_and_get_their_assignments() {
     );
     // A member the leader forgot gets an empty assignment, not an error.
     assert_eq!(
-        syncs(&group.sync(sync_request("c", 1, &[]), 13, 7_200)),
+        syncs(&group.sync(sync_request("c", 1, &[]), 13, &LIMITS, 7_200)),
         [(13, ErrorCode::NONE, Bytes::new())]
     );
 }
@@ -197,7 +211,7 @@ fn members_that_do_not_sync_in_time_are_removed() {
     group.join(request("", "b"), 2, &LIMITS, 0);
     group.expire(&LIMITS, 3_000);
     group.expire(&LIMITS, 6_000);
-    group.sync(sync_request("a", 1, &[("a", b"A")]), 11, 6_100);
+    group.sync(sync_request("a", 1, &[("a", b"A")]), 11, &LIMITS, 6_100);
     for at in [15_000, 24_000, 33_000, 42_000, 51_000, 60_000] {
         group.heartbeat(&Str::from("a"), None, 1, at);
         group.heartbeat(&Str::from("b"), None, 1, at);
@@ -221,14 +235,14 @@ fn a_rebalance_tells_members_that_wait_for_their_assignment() {
     group.join(request("", "b"), 2, &LIMITS, 0);
     group.expire(&LIMITS, 3_000);
     group.expire(&LIMITS, 6_000);
-    group.sync(sync_request("b", 1, &[]), 12, 6_100);
+    group.sync(sync_request("b", 1, &[]), 12, &LIMITS, 6_100);
     let effects = group.join(request("", "c"), 3, &LIMITS, 6_200);
     assert_eq!(
         syncs(&effects),
         [(12, ErrorCode::REBALANCE_IN_PROGRESS, Bytes::new())]
     );
     assert_eq!(
-        syncs(&group.sync(sync_request("a", 1, &[]), 11, 6_300)),
+        syncs(&group.sync(sync_request("a", 1, &[]), 11, &LIMITS, 6_300)),
         [(11, ErrorCode::REBALANCE_IN_PROGRESS, Bytes::new())]
     );
 }
@@ -410,8 +424,13 @@ fn static_group() -> ClassicGroup {
     group.join(static_request("i2", "", "b"), 2, &LIMITS, 0);
     group.expire(&LIMITS, 3_000);
     assert_eq!(joins(&group.expire(&LIMITS, 6_000)).len(), 2);
-    group.sync(sync_request("b", 1, &[]), 12, 6_000);
-    group.sync(sync_request("a", 1, &[("a", b"A"), ("b", b"B")]), 11, 6_000);
+    group.sync(sync_request("b", 1, &[]), 12, &LIMITS, 6_000);
+    group.sync(
+        sync_request("a", 1, &[("a", b"A"), ("b", b"B")]),
+        11,
+        &LIMITS,
+        6_000,
+    );
     group
 }
 
@@ -422,7 +441,7 @@ fn a_static_member_that_restarts_takes_its_place_without_a_rebalance() {
     assert_eq!(effects[0], Effect::Persist);
     assert_eq!(joins(&effects), [(20, ErrorCode::NONE, 1)]);
     assert_eq!(group.state(), GroupState::Stable);
-    let assigned = group.sync(sync_request("b2", 1, &[]), 21, 7_100);
+    let assigned = group.sync(sync_request("b2", 1, &[]), 21, &LIMITS, 7_100);
     assert_eq!(
         syncs(&assigned),
         [(21, ErrorCode::NONE, Bytes::from_static(b"B"))]
@@ -446,7 +465,7 @@ fn a_static_member_that_restarts_takes_its_place_without_a_rebalance() {
         ..sync_request("b", 1, &[])
     };
     assert_eq!(
-        syncs(&group.sync(stale, 23, 7_200)),
+        syncs(&group.sync(stale, 23, &LIMITS, 7_200)),
         [(23, ErrorCode::FENCED_INSTANCE_ID, Bytes::new())]
     );
 }
@@ -524,7 +543,7 @@ fn a_restored_group_goes_on_where_it_was() {
         ErrorCode::NONE
     );
     assert_eq!(
-        syncs(&group.sync(sync_request("c", 1, &[]), 40, 100_200)),
+        syncs(&group.sync(sync_request("c", 1, &[]), 40, &LIMITS, 100_200)),
         [(40, ErrorCode::NONE, Bytes::from_static(b"C"))]
     );
     group.expire(&LIMITS, 110_000);
@@ -565,7 +584,7 @@ fn every_token_is_answered_exactly_once() {
             4 | 5 => {
                 token += 1;
                 open.insert(token);
-                group.sync(sync_request(&member, generation, &[]), token, now)
+                group.sync(sync_request(&member, generation, &[]), token, &LIMITS, now)
             }
             6 => {
                 group
@@ -601,4 +620,87 @@ fn every_token_is_answered_exactly_once() {
     }
     assert_eq!(open.len(), 0, "tokens were never answered");
     assert_eq!(group.state(), GroupState::Empty);
+}
+
+/// H01, H05: what the group's record has no room for, and lists no client sends, are refused before anything is stored.
+#[test]
+fn oversized_members_are_refused_and_change_nothing() {
+    let mut group = ClassicGroup::new(0);
+    let refused = |group: &mut ClassicGroup, request: JoinRequest| {
+        let effects = group.join(request, 1, &LIMITS, 0);
+        assert_eq!(joins(&effects), [(1, ErrorCode::INVALID_REQUEST, -1)]);
+        assert!(group.is_empty());
+    };
+    let long = Str::from("x".repeat(LIMITS.id_bytes_max + 1));
+    let mut client = request("", "m");
+    client.client_id = long.clone();
+    refused(&mut group, client);
+    let mut instance = request("", "m");
+    instance.instance_id = Some(long.clone());
+    refused(&mut group, instance);
+    let mut name = request("", "m");
+    name.protocols = vec![(long, Bytes::new())];
+    refused(&mut group, name);
+    let mut many = request("", "m");
+    many.protocols = vec![(Str::from("p"), Bytes::new()); LIMITS.protocols_max + 1];
+    refused(&mut group, many);
+}
+
+/// H05: empty protocols count, so that a group is full at some point.
+#[test]
+fn empty_elements_count_as_bytes() {
+    let mut group = ClassicGroup::new(0);
+    let small = Limits {
+        group_bytes_max: 2_000,
+        ..LIMITS
+    };
+    let mut full = false;
+    for token in 0..10 {
+        let mut joining = request("", &format!("m{token}"));
+        joining.protocols = (0..4)
+            .map(|n| (Str::from(format!("{n}")), Bytes::new()))
+            .collect();
+        let answers = joins(&group.join(joining, token, &small, 0));
+        full |= answers
+            .iter()
+            .any(|(_, error, _)| *error == ErrorCode::GROUP_MAX_SIZE_REACHED);
+    }
+    assert!(full && group.members().len() < 8);
+}
+
+/// H04: a wait for members is capped, whatever a member asks for.
+#[test]
+fn the_rebalance_timeout_is_capped() {
+    let limits = Limits {
+        rebalance_timeout_ms_max: 7_000,
+        ..LIMITS
+    };
+    let mut group = ClassicGroup::new(0);
+    let mut joining = request("", "m");
+    joining.rebalance_timeout_ms = i32::MAX;
+    group.join(joining, 1, &limits, 0);
+    let member = group.members().values().next().expect("a member");
+    assert_eq!(member.rebalance_timeout_ms, 7_000);
+}
+
+/// H05: the common protocol of many members with many protocols is found in one walk.
+#[test]
+fn the_common_protocol_is_what_every_member_names() {
+    let mut group = ClassicGroup::new(0);
+    for (token, names) in [["a", "b", "c"], ["c", "b", "x"], ["b", "c", "b"]]
+        .iter()
+        .enumerate()
+    {
+        let mut joining = request("", &format!("m{token}"));
+        joining.protocols = names
+            .iter()
+            .map(|n| (Str::from(*n), Bytes::new()))
+            .collect();
+        group.join(joining, token as Token, &LIMITS, 0);
+    }
+    let mut common: Vec<&Str> = group.common_protocols().into_iter().collect();
+    common.sort();
+    assert_eq!(common, ["b", "c"]);
+    // "b" has the votes of the first and the third member.
+    assert_eq!(group.select_protocol(), Some(Str::from("b")));
 }

@@ -33,7 +33,10 @@ async fn describe(world: &World, group: &str, version: i16) -> (i16, String, usi
         ..Default::default()
     };
     let response = checked(
-        world.groups.describe_groups(request, version).await,
+        world
+            .groups
+            .describe_groups(request, version, &|_| Ok(()))
+            .await,
         version,
     );
     let group = &response.groups[0];
@@ -250,4 +253,57 @@ async fn requests_without_a_coordinator_say_which_error() {
     );
     let nameless = world.join(join_request("", ""), 9).await;
     assert_eq!(nameless.error_code, ErrorCode::INVALID_GROUP_ID.0);
+}
+
+/// H01: a member whose client id leaves no room for the group's record is refused, also in front of the log, and the partition loads again.
+#[tokio::test]
+async fn a_client_id_that_no_record_has_room_for_is_refused_and_harms_nobody() {
+    let mut world = World::new().await;
+    let joined = join_newest(&world, "good").await;
+    world.sync(sync_request("good", &joined, true), 5).await;
+    let context = tarn_group::RequestContext {
+        client_id: Str::from("c".repeat(32_731)),
+        ..crate::world::context()
+    };
+    for version in [0, 3, 9] {
+        let request = join_request("bad", "");
+        let answer = checked(world.groups.join(request, version, &context).await, version);
+        assert_eq!(
+            answer.error_code,
+            ErrorCode::INVALID_REQUEST.0,
+            "v{version}"
+        );
+    }
+    let mut long = join_request("bad", "");
+    long.group_id = Str::from("g".repeat(32_767));
+    let answer = world.join(long, 9).await;
+    assert_eq!(answer.error_code, ErrorCode::INVALID_GROUP_ID.0);
+    world.reload().await;
+    assert_eq!(heartbeat(&world, "good", &joined).await, 0);
+}
+
+/// H02: a group that is named again and again fills an answer only as far as there is room.
+#[tokio::test]
+async fn descriptions_stop_where_the_answer_has_no_room() {
+    let world = World::new().await;
+    let joined = join_newest(&world, "g").await;
+    world.sync(sync_request("g", &joined, true), 5).await;
+    let used = std::sync::atomic::AtomicUsize::new(0);
+    let room = |bytes: usize| {
+        let before = used.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        if before + bytes > 1_000 {
+            return Err(ErrorCode::POLICY_VIOLATION);
+        }
+        Ok(())
+    };
+    let request = DescribeGroupsRequest {
+        groups: vec![Str::from("g"); 50],
+        ..Default::default()
+    };
+    let groups = world.groups.describe_groups(request, 5, &room).await.groups;
+    let full = groups.iter().filter(|group| group.error_code == 0).count();
+    assert!((1..20).contains(&full), "{full}");
+    let refused = &groups[49];
+    assert_eq!(refused.error_code, ErrorCode::POLICY_VIOLATION.0);
+    assert!(refused.members.is_empty());
 }

@@ -336,6 +336,7 @@ impl PartitionLog {
         let aborted = {
             let mut producers = self.producers.lock();
             let aborted = producers.apply(h, batch.control.as_ref());
+            producers.bound(self.config.load().producer_ids_max);
             self.note_first_unstable(&producers);
             aborted
         };

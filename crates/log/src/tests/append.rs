@@ -226,6 +226,26 @@ fn retries_are_answered_with_their_old_offsets() {
     client(&log, idempotent(5, 0, 99, 1, false)).unwrap();
 }
 
+/// H12: a flood of producer ids costs a bounded memory; the newest are still known.
+#[test]
+fn producer_ids_are_bounded_and_the_oldest_go() {
+    let home = Home::new();
+    let config = LogConfig {
+        producer_ids_max: 100,
+        ..LogConfig::default()
+    };
+    let log = home.open(&config);
+    for id in 0..1_000 {
+        client(&log, idempotent(id, 0, 0, 1, false)).unwrap();
+        assert!(log.active_producers().len() <= 100);
+    }
+    assert!(
+        client(&log, idempotent(999, 0, 0, 1, false))
+            .unwrap()
+            .duplicate
+    );
+}
+
 #[test]
 fn the_last_stable_offset_waits_for_markers_and_the_high_watermark() {
     let home = Home::new();

@@ -1,7 +1,9 @@
 //! Lists of names and regular expressions: how operators name topics. A name matches if it equals an entry or if an entry, as a regular
 //! expression, matches the whole name.
 
-use regex::{Regex, RegexBuilder};
+use std::collections::HashSet;
+
+use regex::bytes::{Regex, RegexBuilder};
 
 /// Longest single pattern, in bytes.
 pub const PATTERN_LEN_MAX: usize = 4 * 1024;
@@ -9,8 +11,11 @@ pub const PATTERN_LEN_MAX: usize = 4 * 1024;
 /// Most patterns of one list.
 pub const PATTERNS_MAX: usize = 10_000;
 
-/// Largest compiled form of one pattern, in bytes: a pattern costs its own connection at most this much.
+/// Largest compiled form of all patterns of one list together, in bytes. It bounds the time to compile them too: some ten milliseconds.
 const COMPILED_SIZE_MAX: usize = 1 << 20;
+
+/// Memory of a list for the states met while matching, in bytes.
+const MATCHING_SIZE_MAX: usize = 1 << 20;
 
 /// Why a pattern cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,49 +27,68 @@ pub struct PatternError {
     pub reason: String,
 }
 
-/// A compiled list.
+/// A compiled list. Plain names cost no automaton, all others share one.
 #[derive(Clone, Debug, Default)]
 pub struct Patterns {
-    names: Vec<String>,
-    regexes: Vec<Regex>,
+    names: HashSet<String>,
+    /// Plain names with dots, which as patterns match any character there (Kafka's tools agree).
+    dotted: Vec<String>,
+    regex: Option<Regex>,
+}
+
+fn fail(pattern: &str, reason: &str) -> PatternError {
+    PatternError {
+        pattern: pattern.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// A name of letters, digits, `.`, `_` and `-`: as a regular expression only its dots mean something else.
+fn is_plain(pattern: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    pattern.bytes().all(plain)
+}
+
+/// As Java reads them: classes such as `\w` mean ASCII, which is all that topic names have.
+fn builder(pattern: &str, size_max: usize) -> RegexBuilder {
+    let mut builder = RegexBuilder::new(pattern);
+    builder
+        .unicode(false)
+        .size_limit(size_max)
+        .dfa_size_limit(MATCHING_SIZE_MAX);
+    builder
 }
 
 impl Patterns {
     /// Compiles a list; empty parts are dropped.
     pub fn new<S: AsRef<str>>(list: &[S]) -> Result<Patterns, PatternError> {
-        let fail = |pattern: &str, reason: &str| PatternError {
-            pattern: pattern.to_owned(),
-            reason: reason.to_owned(),
-        };
         if list.len() > PATTERNS_MAX {
-            return Err(fail(
-                "…",
-                &format!("more than {PATTERNS_MAX} patterns in one list"),
-            ));
+            let reason = format!("more than {PATTERNS_MAX} patterns in one list");
+            return Err(fail("…", &reason));
         }
         let mut patterns = Patterns::default();
-        for pattern in list
-            .iter()
-            .map(|s| s.as_ref().trim())
-            .filter(|s| !s.is_empty())
-        {
-            if pattern.len() > PATTERN_LEN_MAX {
-                return Err(fail(
-                    &pattern.chars().take(40).collect::<String>(),
-                    "longer than 4096 bytes",
-                ));
+        let mut alternatives: Vec<&str> = Vec::new();
+        for pattern in list.iter().map(|s| s.as_ref().trim()) {
+            if pattern.is_empty() {
+                continue;
             }
-            patterns.names.push(pattern.to_owned());
-            // A plain name needs no automaton: dots in it must not match other characters twice over, but they may (Kafka's tools agree).
-            let anchored = format!("^(?:{pattern})$");
-            match RegexBuilder::new(&anchored)
-                .size_limit(COMPILED_SIZE_MAX)
-                .build()
-            {
-                Ok(regex) => patterns.regexes.push(regex),
-                Err(e) => return Err(fail(pattern, &last_line(&e.to_string()))),
+            if pattern.len() > PATTERN_LEN_MAX {
+                let start: String = pattern.chars().take(40).collect();
+                return Err(fail(&start, "longer than 4096 bytes"));
+            }
+            if !patterns.names.insert(pattern.to_owned()) {
+                continue;
+            }
+            match is_plain(pattern) {
+                true if pattern.contains('.') => patterns.dotted.push(pattern.to_owned()),
+                true => {}
+                false => {
+                    check_syntax(pattern)?;
+                    alternatives.push(pattern);
+                }
             }
         }
+        patterns.regex = compile(&alternatives)?;
         Ok(patterns)
     }
 
@@ -75,8 +99,46 @@ impl Patterns {
 
     /// Whether the name equals an entry or is matched as a whole.
     pub fn matches(&self, name: &str) -> bool {
-        self.names.iter().any(|n| n == name) || self.regexes.iter().any(|r| r.is_match(name))
+        let dots_match = |pattern: &String| {
+            let mut pairs = pattern.bytes().zip(name.bytes());
+            pattern.len() == name.len() && pairs.all(|(p, n)| p == b'.' || p == n)
+        };
+        self.names.contains(name)
+            || self.dotted.iter().any(dots_match)
+            || self
+                .regex
+                .as_ref()
+                .is_some_and(|regex| regex.is_match(name.as_bytes()))
     }
+}
+
+/// Refuses what is no regular expression by itself, without compiling it.
+fn check_syntax(pattern: &str) -> Result<(), PatternError> {
+    match builder(pattern, 0).build() {
+        Ok(_) | Err(regex::Error::CompiledTooBig(_)) => Ok(()),
+        Err(error) => Err(fail(pattern, &last_line(&error.to_string()))),
+    }
+}
+
+/// One automaton for all patterns, so that they share one size.
+fn compile(alternatives: &[&str]) -> Result<Option<Regex>, PatternError> {
+    let Some(first) = alternatives.first() else {
+        return Ok(None);
+    };
+    let joined = format!("^(?:(?:{}))$", alternatives.join(")|(?:"));
+    builder(&joined, COMPILED_SIZE_MAX)
+        .build()
+        .map(Some)
+        .map_err(|error| {
+            let reason = match error {
+                regex::Error::CompiledTooBig(_) => format!(
+                    "the {} patterns of the list are larger than {COMPILED_SIZE_MAX} bytes when compiled together",
+                    alternatives.len()
+                ),
+                error => last_line(&error.to_string()),
+            };
+            fail(first, &reason)
+        })
 }
 
 /// The reason in a regex error, without the drawing above it.
@@ -117,5 +179,32 @@ mod tests {
             Patterns::new(&["(a{1000}){1000}"]).is_err(),
             "a compiled form has a limit"
         );
+    }
+
+    /// H07: all patterns of a list share one size, so that a list costs what one pattern may cost, in memory and in time.
+    #[test]
+    fn a_list_has_one_size_for_all_its_patterns() {
+        let bombs: Vec<String> = (0..200).map(|n| format!("a{n}(?u:\\w{{20}})")).collect();
+        let started = std::time::Instant::now();
+        let error = Patterns::new(&bombs).unwrap_err();
+        assert!(error.reason.contains("compiled together"), "{error}");
+        assert!(started.elapsed().as_secs() < 2, "{:?}", started.elapsed());
+        let started = std::time::Instant::now();
+        // What people write: many names, and expressions over ASCII.
+        let mut usual: Vec<String> = (0..5_000).map(|n| format!("team.topic-{n}")).collect();
+        usual.extend((0..200).map(|n| format!("team-{n}\\.\\w+")));
+        let patterns = Patterns::new(&usual).unwrap();
+        for yes in ["team.topic-77", "team-topic-77", "team-3.orders"] {
+            assert!(patterns.matches(yes), "{yes}");
+        }
+        assert!(!patterns.matches("team-3xorders") && !patterns.matches("team.topic-5000"));
+        assert!(started.elapsed().as_secs() < 2, "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn patterns_do_not_reach_into_each_other() {
+        assert!(Patterns::new(&["a)|(?:b", "c*"]).is_err());
+        let p = Patterns::new(&["(?i)ab*", "cd*"]).unwrap();
+        assert!(p.matches("ABB") && p.matches("cdd") && !p.matches("CDD"));
     }
 }

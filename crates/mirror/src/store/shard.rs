@@ -28,12 +28,13 @@ impl Shard for MirrorShard {
                 offset = record.offset,
                 "skipped a mirror state record of an unknown type"
             ),
-            // A half-read state would look like "nothing there", and that may cost a log (C18).
             Err(error) => {
-                return Err(ReplayError(format!(
-                    "mirror state record at offset {}: {error}",
-                    record.offset
-                )));
+                let text = format!("mirror state record at offset {}: {error}", record.offset);
+                // Skipped without a trace it would look like "nothing there", and that may cost a log (C18).
+                if let Ok(Stored::State(key, _)) = decode(&record.key, None) {
+                    self.table.replay_unreadable(key, &text);
+                }
+                return Err(ReplayError(text));
             }
         }
         Ok(())
@@ -88,5 +89,50 @@ impl MirrorShard {
             .filter_map(Result::ok)
             .map(|key| CoordinatorRecord { key, value: None })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tarn_wire::Str;
+
+    use super::*;
+    use crate::state::MirrorState;
+
+    fn record(offset: i64, key: Bytes, value: &'static [u8]) -> LoadedRecord {
+        LoadedRecord {
+            offset,
+            timestamp_ms: 0,
+            key,
+            value: Some(Bytes::from_static(value)),
+        }
+    }
+
+    /// H01: a state that cannot be read is named and stands as FAILED, which nothing acts upon; the records around it are taken.
+    #[test]
+    fn an_unreadable_state_is_failed_and_not_nothing() {
+        let key = |partition| StateKey {
+            mirror: Str::from("m"),
+            topic_id: Uuid::ZERO,
+            partition,
+        };
+        let mut shard = MirrorShard::default();
+        let bytes = encode_key(&key(0)).unwrap();
+        assert!(shard.replay(record(7, bytes, b"\0\x01")).is_err());
+        assert!(
+            shard
+                .replay(record(8, Bytes::from_static(b"\0"), b""))
+                .is_err()
+        );
+        let good = encode_value(&Entry::default()).unwrap();
+        let mut next = record(9, encode_key(&key(1)).unwrap(), b"");
+        next.value = Some(good);
+        shard.replay(next).unwrap();
+        let entry = shard.table().get(&key(0)).expect("noted");
+        assert_eq!(entry.record.state, MirrorState::Failed);
+        let text = entry.record.error.clone().unwrap_or_default();
+        assert!(text.contains("offset 7"), "{text}");
+        assert!(shard.table().get(&key(1)).is_some());
     }
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use tarn_wire::{Str, Uuid};
 
 use crate::dialect::MirrorError;
-use crate::transition::{PartitionRecord, storable};
+use crate::state::MirrorState;
+use crate::transition::{NOT_RETRYABLE, PartitionRecord, storable};
 
 /// Key of one mirror partition in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,6 +130,15 @@ impl StateTable {
                 self.entries.remove(&key);
             }
         }
+    }
+
+    /// The stored state of a partition cannot be read: it is FAILED, with what an older record says of it, until an operator resumes it.
+    pub fn replay_unreadable(&mut self, key: StateKey, reason: &str) {
+        let record = &mut self.entries.entry(key).or_default().record;
+        record.state = MirrorState::Failed;
+        record.previous = MirrorState::Preparing;
+        record.retry_attempt = NOT_RETRYABLE;
+        record.error = Some(format!("the stored state cannot be read ({reason})"));
     }
 
     /// Takes over a last mirror epoch from a record of the late form, which keeps it apart from the state.

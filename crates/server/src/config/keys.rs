@@ -24,6 +24,19 @@ pub struct BrokerKey {
 }
 
 impl BrokerKey {
+    /// Whether a change at run time is taken, and then in force at once: never for a key without effect.
+    pub fn is_dynamic(&self) -> bool {
+        self.def.dynamic && self.effect
+    }
+
+    /// The definition as the rules of the controller see it.
+    fn alterable(&self) -> ConfigDef {
+        ConfigDef {
+            dynamic: self.is_dynamic(),
+            ..self.def
+        }
+    }
+
     /// The meaning as users read it.
     pub fn doc(&self) -> String {
         if self.effect {
@@ -118,7 +131,8 @@ const fn inert_internal(
 static BY_NAME: LazyLock<HashMap<&'static str, &'static BrokerKey>> =
     LazyLock::new(|| all().map(|key| (key.def.name, key)).collect());
 
-static DEFINITIONS: LazyLock<Vec<ConfigDef>> = LazyLock::new(|| all().map(|key| key.def).collect());
+static DEFINITIONS: LazyLock<Vec<ConfigDef>> =
+    LazyLock::new(|| all().map(BrokerKey::alterable).collect());
 
 /// The definitions alone, for the rules of the controller.
 pub fn definitions() -> &'static [ConfigDef] {

@@ -153,3 +153,50 @@ fn only_a_listener_of_its_own_is_for_brokers() {
     let one = "PLAINTEXT://:9092,CONTROLLER://:9093";
     assert!(!config(one, "PLAINTEXT").is_for_brokers_only("PLAINTEXT"));
 }
+
+/// H11: `authorizer.class.name` and its like end the start, with file, line and a sentence.
+#[test]
+fn a_security_key_that_is_not_obeyed_ends_the_start() {
+    for line in ["super.users=User:a", "allow.everyone.if.no.acl.found=false"] {
+        let error = load(&format!("{line}\n")).unwrap_err().to_string();
+        assert!(
+            error.contains("server.properties:7") && error.contains("does not give"),
+            "{error}"
+        );
+    }
+}
+
+/// C14: the keys without effect of a stock file are one note, not a warning each.
+#[test]
+fn keys_without_effect_are_one_note() {
+    let stock = "num.network.threads=3\nnum.io.threads=8\ntransaction.state.log.min.isr=1\n\
+        transaction.state.log.replication.factor=1\nshare.coordinator.state.topic.min.isr=1\n";
+    let (_, warnings) = load(stock).unwrap();
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].is_note && warnings[0].message.contains("num.io.threads, num.network"));
+}
+
+/// M11: a key that a change at run time would not reach is not alterable.
+#[test]
+fn only_keys_that_take_effect_at_once_can_be_altered() {
+    let find = |name: &str| {
+        let found = keys::definitions().iter().find(|def| def.name == name);
+        found.is_some_and(|def| def.dynamic)
+    };
+    for name in [
+        "fetch.max.bytes",
+        "max.connections.per.ip",
+        "mirror.fetch.max.bytes",
+        "log.retention.ms",
+    ] {
+        assert!(find(name), "{name}");
+    }
+    for name in [
+        "num.io.threads",
+        "ssl.keystore.location",
+        "listeners",
+        "mirror.num.replica.fetchers",
+    ] {
+        assert!(!find(name), "{name}");
+    }
+}

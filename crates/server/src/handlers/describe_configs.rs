@@ -39,14 +39,18 @@ struct Layer {
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _call: &Call,
-    request: DescribeConfigsRequest,
+    call: &Call,
+    mut request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse {
     let image = node.image();
-    let results = request
-        .resources
-        .iter()
-        .map(|resource| {
+    for resource in &mut request.resources {
+        sort_long(resource);
+    }
+    let mut results = Vec::with_capacity(request.resources.len());
+    for resource in &request.resources {
+        // Hundreds of keys each.
+        tokio::task::yield_now().await;
+        let result = {
             let described = match ResourceType(resource.resource_type) {
                 ResourceType::TOPIC => topic(node, &image, &request, resource),
                 ResourceType::BROKER => broker(node, &image, &request, resource),
@@ -66,6 +70,11 @@ pub(crate) async fn handle(
                     format!("configurations of resource type {other} are not supported"),
                 )),
             };
+            let described =
+                described.and_then(|configs| match call.room(described_bytes(&configs)) {
+                    Ok(()) => Ok(configs),
+                    Err(code) => Err((code, NO_ROOM.to_owned())),
+                });
             let (error_code, error_message, configs) = match described {
                 Ok(configs) => (ErrorCode::NONE, None, configs),
                 Err((code, text)) => (code, Some(Str::from(text)), Vec::new()),
@@ -78,8 +87,9 @@ pub(crate) async fn handle(
                 configs,
                 ..DescribeConfigsResult::default()
             }
-        })
-        .collect();
+        };
+        results.push(result);
+    }
     DescribeConfigsResponse {
         results,
         ..DescribeConfigsResponse::default()
@@ -96,9 +106,45 @@ fn asked(resource: &DescribeConfigsResource) -> Option<&[Str]> {
         .filter(|keys| !keys.is_empty())
 }
 
+/// Why a resource is left out of an answer.
+const NO_ROOM: &str = "the answer would be too long or there is no memory for it now \
+    (response.max.bytes, queued.max.response.bytes); ask for fewer resources at a time";
+
+/// About how long the entries of a resource are in an answer.
+fn described_bytes(configs: &[DescribeConfigsResourceResult]) -> usize {
+    const ENTRY_BYTES: usize = 24;
+    let text = |text: &Option<Str>| text.as_ref().map_or(0, |text| text.len());
+    let synonym =
+        |synonym: &DescribeConfigsSynonym| ENTRY_BYTES + synonym.name.len() + text(&synonym.value);
+    let entry = |entry: &DescribeConfigsResourceResult| {
+        ENTRY_BYTES
+            + entry.name.len()
+            + text(&entry.value)
+            + text(&entry.documentation)
+            + entry.synonyms.iter().map(synonym).sum::<usize>()
+    };
+    configs.iter().map(entry).sum()
+}
+
+/// Lists of keys up to this length are searched one by one; longer ones are sorted first.
+const KEYS_UNSORTED_MAX: usize = 64;
+
+fn sort_long(resource: &mut DescribeConfigsResource) {
+    let keys = resource.configuration_keys.as_mut();
+    if let Some(keys) = keys.filter(|keys| keys.len() > KEYS_UNSORTED_MAX) {
+        keys.sort_unstable();
+    }
+}
+
 /// Whether the request wants this key.
 fn is_asked(resource: &DescribeConfigsResource, name: &str) -> bool {
-    asked(resource).is_none_or(|keys| keys.iter().any(|key| key.as_str() == name))
+    asked(resource).is_none_or(|keys| {
+        if keys.len() > KEYS_UNSORTED_MAX {
+            keys.binary_search_by(|key| key.as_str().cmp(name)).is_ok()
+        } else {
+            keys.iter().any(|key| key.as_str() == name)
+        }
+    })
 }
 
 /// One entry from its layers, the strongest first; the last one is the default.
@@ -341,7 +387,7 @@ fn broker(
             .position(|layer| layer.name.as_str() == def.name)
             .unwrap_or(0);
         layers[..=own].rotate_right(1);
-        entry(def, key.doc(), layers, !def.dynamic, request)
+        entry(def, key.doc(), layers, !key.is_dynamic(), request)
     });
     Ok(described.collect())
 }

@@ -1,6 +1,6 @@
 //! DescribeLogDirs (35): sizes of the logs in each directory, and the space on its file system.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use tarn_wire::messages::describe_log_dirs_response::{
@@ -17,11 +17,21 @@ pub(crate) async fn handle(
     _call: &Call,
     request: DescribeLogDirsRequest,
 ) -> DescribeLogDirsResponse {
-    let wanted = |topic: &str, partition: i32| match &request.topics {
-        None => true,
-        Some(topics) => topics
-            .iter()
-            .any(|t| t.topic.as_str() == topic && t.partitions.contains(&partition)),
+    // Named again, a partition is answered once, as Kafka does.
+    let asked: Option<HashMap<&str, HashSet<i32>>> = request.topics.as_ref().map(|topics| {
+        let mut asked: HashMap<&str, HashSet<i32>> = HashMap::new();
+        for topic in topics {
+            let partitions = asked.entry(topic.topic.as_str()).or_default();
+            partitions.extend(&topic.partitions);
+        }
+        asked
+    });
+    let wanted = |topic: &str, partition: i32| {
+        asked.as_ref().is_none_or(|asked| {
+            asked
+                .get(topic)
+                .is_some_and(|partitions| partitions.contains(&partition))
+        })
     };
     let describe = |dir: tarn_replica::LogDirDescription| {
         let mut topics: BTreeMap<Str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();

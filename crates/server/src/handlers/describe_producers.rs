@@ -13,32 +13,33 @@ use crate::node::Node;
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _call: &Call,
+    call: &Call,
     request: DescribeProducersRequest,
 ) -> DescribeProducersResponse {
-    let topics = request
-        .topics
-        .iter()
-        .map(|topic| {
-            let partitions = topic
-                .partition_indexes
-                .iter()
-                .map(|&index| describe(node, &topic.name, index))
-                .collect();
-            TopicResponse {
-                name: topic.name.clone(),
-                partitions,
-                ..TopicResponse::default()
-            }
-        })
-        .collect();
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in &request.topics {
+        let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
+        for &index in &topic.partition_indexes {
+            partitions.push(describe(node, call, &topic.name, index));
+            // Each look copies the producers of a partition.
+            tokio::task::yield_now().await;
+        }
+        topics.push(TopicResponse {
+            name: topic.name.clone(),
+            partitions,
+            ..TopicResponse::default()
+        });
+    }
     DescribeProducersResponse {
         topics,
         ..DescribeProducersResponse::default()
     }
 }
 
-fn describe(node: &Node, topic: &Str, index: i32) -> PartitionResponse {
+/// Bytes of one producer in an answer.
+const PRODUCER_BYTES: usize = 40;
+
+fn describe(node: &Node, call: &Call, topic: &Str, index: i32) -> PartitionResponse {
     let mut response = PartitionResponse {
         partition_index: index,
         error_code: ErrorCode::NONE.0,
@@ -51,6 +52,11 @@ fn describe(node: &Node, topic: &Str, index: i32) -> PartitionResponse {
         .and_then(|partition| partition.producers())
     {
         Ok(producers) => {
+            // A partition named again is described again, as Kafka does, as long as there is room.
+            if let Err(error) = call.room(producers.len() * PRODUCER_BYTES) {
+                response.error_code = error.0;
+                return response;
+            }
             response.active_producers = producers
                 .into_iter()
                 .map(|producer| ProducerState {

@@ -1,5 +1,7 @@
 //! Fetch (1): session, resolution of topics, the read (with its wait) in the replica room, and the answer with file ranges.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use tarn_replica::{FetchData, FetchParams, FetchRead, Isolation};
@@ -13,6 +15,7 @@ use tarn_wire::{ErrorCode, Records, Str, Uuid};
 use crate::dispatch::Call;
 use crate::fetch_session::{Asked, PartitionKey, Plan, Told, TopicKey, Wanted};
 use crate::node::{Node, now_ms};
+use crate::turn::Turn;
 
 /// First version that names topics by id.
 const BY_ID_FROM: i16 = 13;
@@ -39,9 +42,9 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: FetchRequest)
             };
         }
     };
-    let limit = i32::try_from(node.config.number("fetch.max.bytes")).unwrap_or(i32::MAX);
+    let limit = node.live.fetch_bytes_max();
     let mut params = FetchParams {
-        max_wait_ms: request.max_wait_ms,
+        max_wait_ms: request.max_wait_ms.min(node.live.fetch_wait_ms_max()),
         min_bytes: request.min_bytes,
         max_bytes: request.max_bytes.min(limit),
         isolation: Isolation::from_wire(request.isolation_level),
@@ -50,7 +53,9 @@ pub(crate) async fn handle(node: &Arc<Node>, call: &Call, request: FetchRequest)
     let mut pieces: Vec<Option<Piece>> = Vec::with_capacity(plan.partitions.len());
     let mut reads = Vec::with_capacity(plan.partitions.len());
     let mut read_keys = Vec::with_capacity(plan.partitions.len());
+    let mut turn = Turn::default();
     for (key, wanted) in plan.partitions {
+        turn.spend(1).await;
         let found = match &key.0 {
             TopicKey::Name(name) => node.replicas.partition(name, key.1),
             TopicKey::Id(id) => node.replicas.partition_by_id(id, key.1),
@@ -117,6 +122,7 @@ fn begin(node: &Node, call: &Call, request: &FetchRequest) -> Result<Plan, Error
             partitions.push(((key.clone(), p.partition), wanted));
         }
     }
+    fold(&mut partitions);
     let mut forgotten = Vec::new();
     for topic in &request.forgotten_topics_data {
         let key = topic_key(&topic.topic, &topic.topic_id);
@@ -139,6 +145,32 @@ fn begin(node: &Node, call: &Call, request: &FetchRequest) -> Result<Plan, Error
         i32::from_be_bytes([a, b, c, d])
     };
     node.sessions.lock().begin(asked, now_ms(), random)
+}
+
+/// Partitions up to which duplicates are looked for one by one.
+const SMALL_REQUEST: usize = 16;
+
+/// A partition that is named again is read once, where it stands first and as it is wanted last, as Kafka does.
+fn fold(partitions: &mut Vec<(PartitionKey, Wanted)>) {
+    let small = partitions.len() <= SMALL_REQUEST;
+    let is_new = |(at, (key, _)): (usize, &(PartitionKey, Wanted))| {
+        partitions[..at].iter().all(|(earlier, _)| earlier != key)
+    };
+    if small && partitions.iter().enumerate().all(is_new) {
+        return;
+    }
+    let mut places: HashMap<PartitionKey, usize> = HashMap::with_capacity(partitions.len());
+    let mut kept: Vec<(PartitionKey, Wanted)> = Vec::with_capacity(partitions.len());
+    for (key, wanted) in partitions.drain(..) {
+        match places.entry(key.clone()) {
+            Entry::Occupied(place) => kept[*place.get()].1 = wanted,
+            Entry::Vacant(place) => {
+                place.insert(kept.len());
+                kept.push((key, wanted));
+            }
+        }
+    }
+    *partitions = kept;
 }
 
 /// Leaves out of an incremental answer what has not changed, and notes what is told.
@@ -256,4 +288,35 @@ fn partition_data(index: i32, data: FetchData) -> PartitionData {
         };
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(fetch_offset: i64) -> Wanted {
+        Wanted {
+            fetch_offset,
+            max_bytes: 1,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+        }
+    }
+
+    /// H05: a partition named 400,000 times is read once, as the last of them wants it.
+    #[test]
+    fn partitions_named_again_are_folded() {
+        let key = |index: i32| (TopicKey::Name(Str::from_static("t")), index);
+        for len in [2, SMALL_REQUEST, 400_000] {
+            let mut partitions = vec![(key(7), wanted(0))];
+            partitions.extend((1..len as i64).map(|at| (key(3), wanted(at))));
+            fold(&mut partitions);
+            let kept = [(key(7), wanted(0)), (key(3), wanted(len as i64 - 1))];
+            assert_eq!(partitions, kept);
+        }
+        let mut distinct: Vec<_> = (0..100).map(|index| (key(index), wanted(5))).collect();
+        let before = distinct.clone();
+        fold(&mut distinct);
+        assert_eq!(distinct, before);
+    }
 }

@@ -98,7 +98,9 @@ pub(crate) async fn describe_groups(
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
     let asked = request.include_authorized_operations;
-    let mut response = node.groups.describe_groups(request, call.version).await;
+    let room = |bytes: usize| call.room(bytes);
+    let described = node.groups.describe_groups(request, call.version, &room);
+    let mut response = described.await;
     for group in &mut response.groups {
         if asked && group.error_code == ErrorCode::NONE.0 {
             group.authorized_operations = authorized::GROUP;
@@ -140,7 +142,8 @@ pub(crate) async fn offset_fetch(
     call: &Call,
     request: OffsetFetchRequest,
 ) -> OffsetFetchResponse {
-    node.groups.offset_fetch(request, call.version).await
+    let room = |bytes: usize| call.room(bytes);
+    node.groups.offset_fetch(request, call.version, &room).await
 }
 
 /// OffsetDelete (47).

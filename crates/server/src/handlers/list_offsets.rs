@@ -16,6 +16,7 @@ use tarn_wire::{ErrorCode, Str};
 
 use crate::dispatch::Call;
 use crate::node::Node;
+use crate::turn::Turn;
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
@@ -23,10 +24,12 @@ pub(crate) async fn handle(
     request: ListOffsetsRequest,
 ) -> ListOffsetsResponse {
     let isolation = Isolation::from_wire(request.isolation_level);
+    let mut turn = Turn::default();
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for asked in &topic.partitions {
+            turn.spend(1).await;
             partitions.push(list(node, call, &topic.name, asked, isolation).await);
         }
         topics.push(ListOffsetsTopicResponse {

@@ -1,9 +1,9 @@
 //! Metadata (3): brokers and topics by name or id, and the creation of topics that a client asks for.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tarn_metadata::{Image, TopicImage, check_topic_name};
+use tarn_metadata::{Image, PartitionImage, TopicImage, check_topic_name};
 use tarn_wire::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
@@ -13,6 +13,7 @@ use tarn_wire::{ErrorCode, Str, Uuid};
 use super::{authorized, create_topics};
 use crate::dispatch::Call;
 use crate::node::Node;
+use crate::turn::Turn;
 
 /// First version that asks by topic id.
 const BY_ID_FROM: i16 = 12;
@@ -29,40 +30,49 @@ pub(crate) async fn handle(
         Some(topics) if call.version == 0 && topics.is_empty() => None,
         topics => topics.as_ref(),
     };
+    let mut turn = Turn::default();
     let create = call.version < AUTO_CREATE_FLAG_FROM || request.allow_auto_topic_creation;
     let (image, topics) = match asked {
         None => {
             let image = node.image();
-            let topics = image
-                .topics()
-                .iter()
-                .map(|topic| describe(&image, topic, with_operations))
-                .collect();
+            let mut topics = Vec::with_capacity(image.topics().len());
+            for topic in image.topics().iter() {
+                turn.spend(1 + topic.partitions.len()).await;
+                topics.push(describe(&image, topic, with_operations));
+            }
             (image, topics)
         }
         Some(asked) => {
-            let mut names = Vec::new();
-            let mut ids = Vec::new();
+            // A topic that is named again is answered once, as Kafka does.
+            let (mut names, mut ids) = (Vec::new(), Vec::new());
+            let (mut seen_names, mut seen_ids) = (HashSet::new(), HashSet::new());
             for topic in asked {
                 match &topic.name {
-                    Some(name) => names.push(name),
-                    None => ids.push(topic.topic_id),
+                    Some(name) if seen_names.insert(name.as_str()) => names.push(name),
+                    None if seen_ids.insert(topic.topic_id) => ids.push(topic.topic_id),
+                    _ => {}
                 }
             }
             if !ids.is_empty() && call.version < BY_ID_FROM {
                 ids.clear();
             }
             let created = if create {
-                create_missing(node, &names).await
+                create_missing(node, &names, &mut turn).await
             } else {
-                Vec::new()
+                HashMap::new()
             };
             let image = node.image();
-            let mut topics: Vec<_> = names
-                .iter()
-                .map(|name| by_name(node, &image, name, &created, with_operations))
-                .collect();
-            topics.extend(ids.iter().map(|id| by_id(&image, id, with_operations)));
+            let mut topics = Vec::with_capacity(names.len() + ids.len());
+            for name in names {
+                let topic = by_name(node, &image, name, &created, with_operations);
+                turn.spend(1 + topic.partitions.len()).await;
+                topics.push(topic);
+            }
+            for id in ids {
+                let topic = by_id(&image, &id, with_operations);
+                turn.spend(1 + topic.partitions.len()).await;
+                topics.push(topic);
+            }
             (image, topics)
         }
     };
@@ -95,55 +105,58 @@ fn brokers(node: &Node, image: &Image, listener: &str) -> Vec<MetadataResponseBr
         .collect()
 }
 
-/// Creates what is missing and may be created; gives name and error of what could not be made.
-async fn create_missing(node: &Arc<Node>, names: &[&Str]) -> Vec<(Str, ErrorCode)> {
+/// Creates what is missing and may be created, at most `auto.create.topics.request.max`; gives the error of what could not be made, and none for
+/// what was made.
+async fn create_missing(
+    node: &Arc<Node>,
+    names: &[&Str],
+    turn: &mut Turn,
+) -> HashMap<Str, ErrorCode> {
     if !node.config.flag("auto.create.topics.enable") {
-        return Vec::new();
+        return HashMap::new();
     }
     let image = node.image();
-    let mut seen = HashSet::new();
-    let missing: Vec<Str> = names
-        .iter()
-        .filter(|name| {
-            image.topic(name).is_none()
-                && check_topic_name(name).is_ok()
-                && seen.insert(name.as_str())
-        })
-        .filter(|name| !tarn_replica::is_internal_topic(name))
+    let most = usize::try_from(node.config.number("auto.create.topics.request.max")).unwrap_or(1);
+    let mut missing: Vec<Str> = Vec::new();
+    for name in names {
+        if missing.len() >= most {
+            break;
+        }
+        turn.spend(1).await;
         // A topic that a mirror wants must come with the source's id: a local one would stand in its way.
-        .filter(|name| {
-            !node
-                .mirror
-                .as_ref()
-                .is_some_and(|mirror| mirror.service.wants_topic(&image, name))
-        })
-        .map(|name| name.detach())
-        .collect();
-    if missing.is_empty() {
-        return Vec::new();
+        let is_wanted = || {
+            let mirror = node.mirror.as_ref();
+            mirror.is_some_and(|mirror| mirror.service.wants_topic(&image, name))
+        };
+        if image.topic(name).is_none()
+            && check_topic_name(name).is_ok()
+            && !tarn_replica::is_internal_topic(name)
+            && !is_wanted()
+        {
+            missing.push(name.detach());
+        }
     }
-    create_topics::create_with_defaults(node, missing).await
+    if missing.is_empty() {
+        return HashMap::new();
+    }
+    let created = create_topics::create_with_defaults(node, missing).await;
+    created.into_iter().collect()
 }
 
 fn by_name(
     node: &Node,
     image: &Image,
     name: &Str,
-    created: &[(Str, ErrorCode)],
+    created: &HashMap<Str, ErrorCode>,
     with_operations: bool,
 ) -> MetadataResponseTopic {
     if let Some(topic) = image.topic(name) {
         let mut described = describe(image, topic, with_operations);
         // Metadata knows the topic a moment before its logs are open; the client is told to come back.
-        let opening = topic
-            .partitions
-            .iter()
-            .enumerate()
-            .any(|(index, partition)| {
-                partition.leader == node.id()
-                    && node.replicas.partition(name, index as i32).is_err()
-            });
-        if opening && created.iter().any(|(created, _)| created == name) {
+        let is_opening = |(index, partition): (usize, &Arc<PartitionImage>)| {
+            partition.leader == node.id() && node.replicas.partition(name, index as i32).is_err()
+        };
+        if created.contains_key(name) && topic.partitions.iter().enumerate().any(is_opening) {
             described.error_code = ErrorCode::LEADER_NOT_AVAILABLE.0;
             described.partitions.clear();
         }
@@ -152,9 +165,9 @@ fn by_name(
     let error = match check_topic_name(name) {
         Err(_) => ErrorCode::INVALID_TOPIC_EXCEPTION,
         Ok(_) => created
-            .iter()
-            .find(|(created, _)| created == name)
-            .map_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, |(_, error)| *error),
+            .get(name)
+            .copied()
+            .unwrap_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
     };
     missing(error, Some(name.clone()), Uuid::ZERO)
 }

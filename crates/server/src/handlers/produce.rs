@@ -57,11 +57,12 @@ struct Outcome {
 
 pub(crate) fn handle(node: &Arc<Node>, call: Call, body: Bytes) -> Result<Decision, Refusal> {
     let request: ProduceRequest = call.decode(body.clone())?;
+    let wait_ms_max = node.live.produce_wait_ms_max();
     let by_id = call.version >= BY_ID_FROM;
     let (topics, mut parts) = plan(node, &request, by_id, &body);
     let asked = Asked {
         acks: request.acks,
-        timeout: Duration::from_millis(request.timeout_ms.max(0) as u64),
+        timeout: Duration::from_millis(i64::from(request.timeout_ms).clamp(0, wait_ms_max) as u64),
         transactional: request.transactional_id.is_some(),
         topics,
     };

@@ -15,15 +15,19 @@ use bytes::Bytes;
 use tarn_wire::{ApiKey, Frame, Segment};
 
 use tarn_mirror::dialect::WireDialect;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::budget::ByteBudget;
+use super::budget::{ByteBudget, Charge};
 use super::frames::{FrameReader, ReadEnd, ReadLimits};
 use super::listener::ConnectionSlot;
+use super::meter::AnswerMeter;
 use super::write::{try_write_inline, write_frame};
 use crate::dispatch::{self, Answer};
+use crate::log_limit::LogLimit;
 use crate::node::{ConnectionInfo, Node};
 
 /// Answers of one connection that may be outstanding; beyond it the connection is not read.
@@ -46,17 +50,32 @@ pub(crate) struct ConnectionSettings {
     /// `mirror.wire.dialect`.
     pub(crate) dialect: WireDialect,
     pub(crate) limits: ReadLimits,
-    pub(crate) budget: ByteBudget,
+    /// Bytes of requests in memory.
+    pub(crate) requests: ByteBudget,
+    /// Bytes of large answers in memory.
+    pub(crate) answers: ByteBudget,
+    /// `response.max.bytes`.
+    pub(crate) answer_bytes_max: usize,
+    /// `socket.unread.response.max.bytes`.
+    pub(crate) unread_bytes_max: usize,
     /// `socket.send.buffer.bytes` and `socket.receive.buffer.bytes`, when they were set by hand.
     pub(crate) send_buffer: Option<usize>,
     pub(crate) receive_buffer: Option<usize>,
 }
 
-/// An answer on its way, with the request's share of the byte budget.
-struct Outstanding {
+/// How long answers may still leave after the peer has closed its side: who only reads on gets what is ready, nothing is waited for much longer.
+const HANGUP_GRACE: Duration = Duration::from_secs(10);
+
+/// An answer on its way, with what it and its request were charged with.
+struct Outstanding<'a> {
     answer: Answer,
-    _permit: Option<OwnedSemaphorePermit>,
+    _charges: Charges,
+    /// Its place among the bytes that the peer has not taken yet.
+    _unread: Option<SemaphorePermit<'a>>,
 }
+
+/// What a request and its answer were charged with.
+type Charges = (Option<Charge>, Option<Charge>);
 
 /// Serves one connection until it ends or `stop` is cancelled.
 pub(crate) async fn serve(
@@ -74,16 +93,20 @@ pub(crate) async fn serve(
         settings.controller,
         settings.inter_broker,
         settings.dialect,
+        AnswerMeter::new(settings.answers.share(peer.ip()), settings.answer_bytes_max),
     ));
     let (mut read_half, write_half) = stream.split();
     let write_half: &TcpStream = write_half.as_ref();
-    let (sender, mut receiver) = mpsc::channel::<Outstanding>(ANSWERS_OUTSTANDING_MAX);
     let queued = AtomicUsize::new(0);
+    let unread = Semaphore::new(settings.unread_bytes_max);
+    let (sender, mut receiver) = mpsc::channel::<Outstanding<'_>>(ANSWERS_OUTSTANDING_MAX);
     let answers = Answers {
         stream: write_half,
         held: Vec::new(),
         held_bytes: 0,
         queued: &queued,
+        unread: &unread,
+        unread_bytes_max: settings.unread_bytes_max,
         sender,
     };
     let reading = read_requests(&mut read_half, &node, &info, &settings, answers);
@@ -104,24 +127,64 @@ pub(crate) async fn serve(
         }
         Ok(())
     };
-    tokio::pin!(reading, writing);
-    let mut read_end = None;
     let reason = tokio::select! {
         () = stop.cancelled() => "the server stops".to_owned(),
-        reason = async {
-            loop {
-                tokio::select! {
-                    end = &mut reading, if read_end.is_none() => read_end = Some(end),
-                    written = &mut writing => break match (written, read_end) {
-                        (Err(error), _) => error.to_string(),
-                        (Ok(()), Some(end)) => end,
-                        (Ok(()), None) => "nothing left to write".to_owned(),
-                    },
-                }
-            }
-        } => reason,
+        reason = both_sides(reading, writing) => reason,
     };
     tracing::debug!(%peer, listener = %settings.listener, reason, "connection closed");
+}
+
+/// Runs both sides of a connection until nothing is left to do, or until its peer has hung up and had its grace; gives the reason.
+async fn both_sides(
+    reading: impl Future<Output = End>,
+    writing: impl Future<Output = io::Result<()>>,
+) -> String {
+    let (mut reading, mut writing) = (pin!(reading), pin!(writing));
+    let end = tokio::select! {
+        written = &mut writing => {
+            return written.err().map_or_else(|| "nothing left to write".to_owned(), |e| e.to_string());
+        }
+        end = &mut reading => end,
+    };
+    let written = if end.by_peer {
+        match tokio::time::timeout(HANGUP_GRACE, writing).await {
+            Ok(written) => written,
+            Err(_) => return "closed by the peer, with answers outstanding".to_owned(),
+        }
+    } else {
+        writing.await
+    };
+    written.map_or_else(|error| error.to_string(), |()| end.reason)
+}
+
+/// Why the reading side ended.
+struct End {
+    reason: String,
+    /// The peer hung up: nobody waits for what is not ready.
+    by_peer: bool,
+}
+
+impl From<String> for End {
+    fn from(reason: String) -> End {
+        End {
+            reason,
+            by_peer: false,
+        }
+    }
+}
+
+/// Resolves when the peer has closed its side, also behind requests that were not read yet; reads nothing.
+async fn hung_up(stream: &TcpStream) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let ready = stream.ready(Interest::PRIORITY).await;
+        if ready.is_err() || ready.is_ok_and(|ready| ready.is_read_closed()) {
+            return;
+        }
+    }
+    // Urgent data, which nobody sends, would be reported again and again.
+    let _ = stream;
+    std::future::pending().await
 }
 
 fn configure(stream: &TcpStream, settings: &ConnectionSettings) {
@@ -144,17 +207,15 @@ struct Answers<'a> {
     held_bytes: usize,
     /// Answers given to the writing side that are not written yet. Both sides are one task, so this needs no order of memory.
     queued: &'a AtomicUsize,
-    sender: mpsc::Sender<Outstanding>,
+    /// Bytes of answers that may still be queued before no further request is read.
+    unread: &'a Semaphore,
+    unread_bytes_max: usize,
+    sender: mpsc::Sender<Outstanding<'a>>,
 }
 
-impl Answers<'_> {
+impl<'a> Answers<'a> {
     /// Sends an answer behind all earlier ones. `more`: another answer follows at once, so this one may wait for it.
-    async fn put(
-        &mut self,
-        answer: Answer,
-        permit: Option<OwnedSemaphorePermit>,
-        more: bool,
-    ) -> io::Result<()> {
+    async fn put(&mut self, answer: Answer, charges: Charges, more: bool) -> io::Result<()> {
         match answer {
             Answer::Nothing if more => Ok(()),
             Answer::Nothing => self.flush().await,
@@ -172,7 +233,7 @@ impl Answers<'_> {
             }
             answer => {
                 self.flush().await?;
-                self.queue(answer, permit).await
+                self.queue(answer, charges).await
             }
         }
     }
@@ -193,23 +254,37 @@ impl Answers<'_> {
         }
         let segments: Vec<Segment> = self.held.drain(..).map(Segment::Bytes).collect();
         let len = segments.iter().map(Segment::len).sum();
-        self.queue(Answer::Ready(Frame { segments, len }), None)
-            .await
+        let rest = Answer::Ready(Frame { segments, len });
+        self.queue(rest, (None, None)).await
     }
 
-    async fn queue(
-        &mut self,
-        answer: Answer,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> io::Result<()> {
+    async fn queue(&mut self, answer: Answer, charges: Charges) -> io::Result<()> {
+        let unread = match &answer {
+            Answer::Ready(frame) => {
+                let bytes = inline_bytes(frame).min(self.unread_bytes_max) as u32;
+                // Never closed.
+                self.unread.acquire_many(bytes).await.ok()
+            }
+            Answer::Later(_) | Answer::Nothing => None,
+        };
         self.queued.fetch_add(1, Ordering::Relaxed);
         let outstanding = Outstanding {
             answer,
-            _permit: permit,
+            _charges: charges,
+            _unread: unread,
         };
         let sent = self.sender.send(outstanding).await;
         sent.map_err(|_| io::Error::other("the answers could not be written"))
     }
+}
+
+/// Bytes of a frame that are in memory: file ranges are not.
+fn inline_bytes(frame: &Frame) -> usize {
+    let bytes = |segment: &Segment| match segment {
+        Segment::Bytes(bytes) => bytes.len(),
+        Segment::File(_) => 0,
+    };
+    frame.segments.iter().map(bytes).sum()
 }
 
 async fn read_requests(
@@ -218,36 +293,64 @@ async fn read_requests(
     info: &Arc<ConnectionInfo>,
     settings: &ConnectionSettings,
     mut answers: Answers<'_>,
-) -> String {
+) -> End {
     let mut reader = FrameReader::new(settings.limits.clone());
+    let share = settings.requests.share(info.peer.ip());
     let mut stopping = pin!(node.stop.cancelled());
     loop {
         let read = tokio::select! {
             biased;
-            read = reader.next(read_half, &settings.budget) => read,
-            () = &mut stopping => return "the server stops".to_owned(),
+            read = reader.next(read_half, &share) => read,
+            () = &mut stopping => return "the server stops".to_owned().into(),
         };
         let frame = match read {
             Ok(frame) => frame,
-            Err(ReadEnd::Closed) => return ReadEnd::Closed.to_string(),
-            Err(end) => {
-                tracing::debug!(peer = %info.peer, %end, "frame refused");
-                return end.to_string();
+            Err(end) => return read_ended(info, &end),
+        };
+        let waits = dispatch::waits(&frame.bytes);
+        let handled = tokio::select! {
+            biased;
+            handled = dispatch::handle(node, info, frame.bytes) => handled,
+            () = hung_up(answers.stream), if waits => {
+                return End {
+                    reason: "closed by the peer while its request waited".to_owned(),
+                    by_peer: true,
+                };
             }
         };
-        let answer = match dispatch::handle(node, info, frame.bytes).await {
-            Ok(answer) => answer,
+        let (answer, charge) = match handled {
+            Ok(handled) => handled,
             Err(refusal) => {
                 // What was answered before still leaves.
                 let _ = answers.flush().await;
-                tracing::warn!(peer = %info.peer, listener = %settings.listener, reason = %refusal, "request refused, connection closed");
-                return refusal.to_string();
+                if let Some(suppressed) = refusal.log_limit().pass() {
+                    tracing::warn!(peer = %info.peer, listener = %settings.listener, reason = %refusal, suppressed, "request refused, connection closed");
+                }
+                return refusal.to_string().into();
             }
         };
         // Only a Produce is decided without waiting for anything, so only in front of one an answer may be held back.
         let more = reader.next_key() == Some(ApiKey::PRODUCE.0);
-        if let Err(error) = answers.put(answer, frame.permit, more).await {
-            return error.to_string();
+        let charges = (frame.charge, charge);
+        if let Err(error) = answers.put(answer, charges, more).await {
+            return error.to_string().into();
         }
+    }
+}
+
+/// Notes why no further frame comes.
+fn read_ended(info: &ConnectionInfo, end: &ReadEnd) -> End {
+    static SHORTAGES: LogLimit = LogLimit::new();
+    let by_peer = matches!(end, ReadEnd::Closed | ReadEnd::Cut);
+    if matches!(end, ReadEnd::NoBudget) {
+        if let Some(suppressed) = SHORTAGES.pass() {
+            tracing::warn!(peer = %info.peer, %end, suppressed, "connection closed");
+        }
+    } else if !matches!(end, ReadEnd::Closed) {
+        tracing::debug!(peer = %info.peer, %end, "frame refused");
+    }
+    End {
+        reason: end.to_string(),
+        by_peer,
     }
 }

@@ -12,16 +12,19 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-use super::budget::ByteBudget;
+use super::budget::{BudgetShare, Charge};
 
 /// Bytes asked of the socket at once while no length is known. Frames that fit into it are not counted in the byte budget.
 const CHUNK_BYTES: usize = 8 * 1024;
 /// What is reserved for a large frame before its bytes arrive: more than most produce requests, so that they are never moved. Memory that
-/// is reserved and not written costs nothing, and the budget has counted the whole frame.
+/// is reserved and not written costs nothing.
 const FIRST_RESERVE: usize = 2 << 20;
+/// What a large frame is charged with before its bytes arrive: all of an ordinary produce request, next to nothing of an announcement.
+const FIRST_CHARGE: usize = 256 << 10;
+/// How many times the bytes that are here a large frame is charged with before more are read: few steps, and an announcement gains little.
+const CHARGE_GROWTH: usize = 4;
 
 thread_local! {
     static CHUNK: RefCell<Box<[MaybeUninit<u8>]>> = RefCell::new(Box::new([MaybeUninit::uninit(); CHUNK_BYTES]));
@@ -49,17 +52,21 @@ pub(crate) enum ReadEnd {
     BadLength(i32, usize),
     #[error("idle for too long")]
     Idle,
-    #[error("a frame took too long to arrive")]
+    #[error("a frame took too long to arrive (socket.frame.timeout.ms)")]
     Slow,
+    #[error(
+        "no memory for the request came free within socket.frame.timeout.ms (queued.max.request.bytes and the shares of it)"
+    )]
+    NoBudget,
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
 
-/// A frame without its length, in a buffer of its own, and its share of the byte budget (`None` for one that fits a chunk).
+/// A frame without its length, in a buffer of its own, and what the byte budget was charged with for it (`None` for one that fits a chunk).
 #[derive(Debug)]
 pub(crate) struct ReadFrame {
     pub(crate) bytes: Bytes,
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) charge: Option<Charge>,
 }
 
 /// Smallest request: key, version, correlation id.
@@ -97,7 +104,7 @@ impl FrameReader {
     pub(crate) async fn next<R: AsyncRead + Unpin>(
         &mut self,
         r: &mut R,
-        budget: &ByteBudget,
+        budget: &BudgetShare,
     ) -> Result<ReadFrame, ReadEnd> {
         let len = loop {
             if let Some(len) = self.announced()? {
@@ -113,9 +120,7 @@ impl FrameReader {
         let frame = if PREFIX_BYTES + len <= CHUNK_BYTES {
             self.small(r, len).await?
         } else {
-            let permit = budget.take(len).await;
-            let bytes = self.large(r, len).await?;
-            ReadFrame { bytes, permit }
+            self.large(r, len, budget).await?
         };
         self.clock.rest();
         Ok(frame)
@@ -157,7 +162,7 @@ impl FrameReader {
         bytes.advance(PREFIX_BYTES);
         Ok(ReadFrame {
             bytes,
-            permit: None,
+            charge: None,
         })
     }
 
@@ -165,7 +170,13 @@ impl FrameReader {
         &mut self,
         r: &mut R,
         len: usize,
-    ) -> Result<Bytes, ReadEnd> {
+        budget: &BudgetShare,
+    ) -> Result<ReadFrame, ReadEnd> {
+        let limit = self.limits.frame_time_max;
+        let mut charge = budget.charge();
+        let mut charged = len.min(FIRST_CHARGE);
+        let wait = self.clock.bound(limit, charge.grow(charged)).await;
+        wait.ok_or(ReadEnd::NoBudget)?;
         let mut buffer = BytesMut::with_capacity(len.min(FIRST_RESERVE));
         let here = (self.pending.len() - PREFIX_BYTES).min(len);
         buffer.extend_from_slice(&self.pending[PREFIX_BYTES..PREFIX_BYTES + here]);
@@ -178,16 +189,22 @@ impl FrameReader {
                 // So many bytes are here: the sender is serious, so one allocation for the whole frame is fair.
                 buffer.reserve(len - buffer.len());
             }
-            let left = len - buffer.len();
+            if buffer.len() >= charged {
+                charged = len.min(buffer.len() * CHARGE_GROWTH);
+                let wait = self.clock.bound(limit, charge.grow(charged)).await;
+                wait.ok_or(ReadEnd::NoBudget)?;
+            }
+            let left = charged - buffer.len();
             let mut window = bytes::BufMut::limit(&mut buffer, left);
-            let read = self
-                .clock
-                .bound(self.limits.frame_time_max, r.read_buf(&mut window));
+            let read = self.clock.bound(limit, r.read_buf(&mut window));
             if read.await.ok_or(ReadEnd::Slow)?? == 0 {
                 return Err(ReadEnd::Cut);
             }
         }
-        Ok(buffer.freeze())
+        Ok(ReadFrame {
+            bytes: buffer.freeze(),
+            charge: Some(charge),
+        })
     }
 
     /// Reads what is there, at most a chunk, behind the pending bytes; 0 at the end of the stream.
@@ -269,6 +286,12 @@ impl Clock {
 mod tests {
     use super::*;
 
+    use super::super::budget::{ByteBudget, Shares};
+
+    fn share(bytes: u64) -> BudgetShare {
+        ByteBudget::new(bytes, Shares::WHOLE).share([127, 0, 0, 1].into())
+    }
+
     fn limits() -> ReadLimits {
         ReadLimits {
             frame_bytes_max: 1 << 20,
@@ -279,7 +302,7 @@ mod tests {
 
     async fn read(bytes: &[u8]) -> Result<ReadFrame, ReadEnd> {
         let mut input = bytes;
-        let budget = ByteBudget::new(1 << 20, 1 << 20);
+        let budget = share(4 << 20);
         FrameReader::new(limits()).next(&mut input, &budget).await
     }
 
@@ -315,14 +338,14 @@ mod tests {
         tokio::io::AsyncWriteExt::write_all(&mut client, &[0, 0, 0, 16, 1])
             .await
             .unwrap();
-        let budget = ByteBudget::new(1 << 20, 1 << 20);
+        let budget = share(4 << 20);
         let end = FrameReader::new(limits()).next(&mut server, &budget).await;
         assert!(matches!(end.unwrap_err(), ReadEnd::Slow));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_large_frame_that_stops_arriving_is_cut_off_and_an_idle_connection_later() {
-        let budget = ByteBudget::new(1 << 20, 1 << 20);
+        let budget = share(4 << 20);
         let (mut client, mut server) = tokio::io::duplex(64 * 1024);
         let mut reader = FrameReader::new(limits());
         let mut small = vec![0, 0, 0, 16];
@@ -349,7 +372,7 @@ mod tests {
 
     #[tokio::test]
     async fn frames_that_arrive_together_are_told_apart_and_can_be_changed_in_place() {
-        let budget = ByteBudget::new(1 << 20, 1 << 20);
+        let budget = share(4 << 20);
         let bodies = [vec![1u8; 100], vec![2; 8], vec![3; 30_000], vec![4; 50]];
         let mut input = Vec::new();
         for body in &bodies {
@@ -368,5 +391,56 @@ mod tests {
         }
         let end = reader.next(&mut input, &budget).await.unwrap_err();
         assert!(matches!(end, ReadEnd::Closed));
+    }
+
+    /// H03: a frame that is only announced costs next to nothing, so that others are read; one that arrives is charged with what is here.
+    #[tokio::test(start_paused = true)]
+    async fn announcements_do_not_use_up_the_budget() {
+        let limits = ReadLimits {
+            frame_bytes_max: 100 << 20,
+            ..limits()
+        };
+        let budget = ByteBudget::new(64 << 20, Shares::WHOLE);
+        let mut announced = Vec::new();
+        for _ in 0..62 {
+            let (mut client, mut server) = tokio::io::duplex(64);
+            let bytes = [&(100i32 << 20).to_be_bytes()[..], &[0; 8]].concat();
+            tokio::io::AsyncWriteExt::write_all(&mut client, &bytes)
+                .await
+                .unwrap();
+            let (share, limits) = (budget.share([127, 0, 0, 1].into()), limits.clone());
+            announced.push(tokio::spawn(async move {
+                let _client = client;
+                FrameReader::new(limits).next(&mut server, &share).await
+            }));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut input = (1_000_000i32).to_be_bytes().to_vec();
+        input.extend(vec![7; 1_000_000]);
+        let (mut input, began) = (&input[..], Instant::now());
+        let share = budget.share([127, 0, 0, 1].into());
+        let frame = FrameReader::new(limits).next(&mut input, &share).await;
+        assert_eq!(frame.unwrap().bytes.len(), 1_000_000);
+        assert!(began.elapsed() < Duration::from_millis(100));
+        for waiting in announced {
+            assert!(matches!(waiting.await.unwrap(), Err(ReadEnd::Slow)));
+        }
+    }
+
+    /// H03: the wait for the budget has a deadline.
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_without_memory_is_given_up_after_its_time() {
+        let budget = share(1 << 20);
+        let (mut all, mut over) = (budget.charge(), budget.charge());
+        all.grow(1 << 20).await;
+        over.grow(1 << 20).await;
+        let mut input = 500_000i32.to_be_bytes().to_vec();
+        input.extend([7; 9_000]);
+        let began = Instant::now();
+        let end = FrameReader::new(limits())
+            .next(&mut &input[..], &budget)
+            .await;
+        assert!(matches!(end.unwrap_err(), ReadEnd::NoBudget));
+        assert_eq!(began.elapsed(), limits().frame_time_max);
     }
 }

@@ -6,9 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
+
+use crate::log_limit::LogLimit;
 
 /// Pause after an accept that failed for want of descriptors or memory; the client waits in the backlog.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -29,29 +31,34 @@ pub(crate) struct ConnectionCaps {
 /// Counts open connections; shared by all listeners.
 #[derive(Debug)]
 pub(crate) struct ConnectionCounter {
-    caps: ConnectionCaps,
+    caps: RwLock<ConnectionCaps>,
     open: Mutex<(usize, HashMap<IpAddr, usize>)>,
 }
 
 impl ConnectionCounter {
     pub(crate) fn new(caps: ConnectionCaps) -> Arc<ConnectionCounter> {
         Arc::new(ConnectionCounter {
-            caps,
+            caps: RwLock::new(caps),
             open: Mutex::new((0, HashMap::new())),
         })
+    }
+
+    /// Other caps hold from now on, for connections that come.
+    pub(crate) fn set_caps(&self, caps: ConnectionCaps) {
+        *self.caps.write() = caps;
     }
 
     /// A place for a connection from `peer`, or `None` when a cap is reached.
     pub(crate) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionSlot> {
         let ip = counted_as(peer);
         let mut open = self.open.lock();
-        let per_ip = self
-            .caps
+        let caps = self.caps.read();
+        let per_ip = caps
             .overrides
             .get(&peer.to_canonical())
             .copied()
-            .unwrap_or(self.caps.per_ip);
-        if open.0 >= self.caps.total || open.1.get(&ip).copied().unwrap_or(0) >= per_ip {
+            .unwrap_or(caps.per_ip);
+        if open.0 >= caps.total || open.1.get(&ip).copied().unwrap_or(0) >= per_ip {
             return None;
         }
         open.0 += 1;
@@ -127,6 +134,8 @@ fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     socket.listen(backlog)
 }
 
+static REFUSED: LogLimit = LogLimit::new();
+
 /// Accepts until `stop`; `serve` gets every admitted connection and must not block.
 pub(crate) async fn accept_loop(
     listener: TcpListener,
@@ -144,7 +153,11 @@ pub(crate) async fn accept_loop(
             Ok((stream, peer)) => match counter.admit(peer.ip()) {
                 Some(slot) => serve(stream, peer, slot),
                 // Dropping the stream closes it: the client sees a refused connection and tries again later.
-                None => tracing::debug!(%peer, "connection refused: too many connections"),
+                None => {
+                    if let Some(suppressed) = REFUSED.pass() {
+                        tracing::warn!(%peer, suppressed, "connection refused: too many connections (max.connections, max.connections.per.ip)");
+                    }
+                }
             },
             Err(error) if tarn_log::is_shortage(&error) => {
                 if short.is_multiple_of(SHORT_ACCEPTS_TOLD) {

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use tarn_controller::{Endpoint, Rules, Settings};
 use tarn_group::GroupConfig;
 use tarn_log::DescriptorShares;
+use tarn_metadata::Image;
 use tarn_replica::{Durability, ReplicaConfig};
 use tarn_wire::{Str, Uuid};
 
 use super::BoundListener;
 use crate::config::{Config, keys};
 use crate::decompression::Decompression;
-use crate::net::budget::ByteBudget;
+use crate::fetch_session::SessionLimits;
+use crate::live;
+use crate::net::budget::{ByteBudget, Shares};
 use crate::net::frames::ReadLimits;
 use crate::net::listener::ConnectionCaps;
 use std::time::Duration;
@@ -103,6 +106,10 @@ pub(super) fn groups(config: &Config) -> GroupConfig {
         session_timeout_ms_max: int("group.max.session.timeout.ms"),
         initial_rebalance_delay_ms: int("group.initial.rebalance.delay.ms"),
         members_max: int("group.max.size").max(1) as usize,
+        id_bytes_max: int("group.max.id.bytes").max(1) as usize,
+        protocols_max: int("group.max.protocols").max(1) as usize,
+        group_bytes_max: int("group.max.bytes").max(1) as usize,
+        rebalance_timeout_ms_max: int("group.max.rebalance.timeout.ms"),
     }
 }
 
@@ -111,11 +118,15 @@ pub(super) fn shares(config: &Config) -> DescriptorShares {
     DescriptorShares::of_process(u64::try_from(config.number("log.open.files.max")).ok())
 }
 
-pub(super) fn caps(config: &Config) -> ConnectionCaps {
-    let cap = |key: &str| usize::try_from(config.number(key)).unwrap_or(0);
-    let overrides = config
-        .text("max.connections.per.ip.overrides")
-        .unwrap_or_default();
+/// Caps on connections as the file and the image have them.
+pub(crate) fn caps(config: &Config, image: &Image) -> ConnectionCaps {
+    let cap = |key: &str| usize::try_from(live::number(config, image, key)).unwrap_or(0);
+    let overrides = live::text(config, image, "max.connections.per.ip.overrides");
+    let overrides = overrides.or_else(|| {
+        let text = config.text("max.connections.per.ip.overrides");
+        text.map(str::to_owned)
+    });
+    let overrides = overrides.unwrap_or_default();
     let overrides = overrides.split(',').filter_map(|item| {
         let (host, number) = item.trim().rsplit_once(':')?;
         Some((host.parse().ok()?, number.trim().parse().ok()?))
@@ -141,11 +152,31 @@ pub(super) fn read_limits(config: &Config) -> ReadLimits {
     }
 }
 
-pub(super) fn budget(config: &Config) -> ByteBudget {
-    let frame = config.number("socket.request.max.bytes") as u64;
-    match config.number("queued.max.request.bytes") {
-        bytes if bytes > 0 => ByteBudget::new(bytes as u64, frame),
-        _ => ByteBudget::new(ByteBudget::default_bytes(), frame),
+/// The budgets of requests and of answers.
+pub(super) fn budgets(config: &Config) -> (ByteBudget, ByteBudget) {
+    let percent = |key: &str| config.number(key).clamp(1, 100) as u64;
+    let shares = Shares {
+        connection_percent: percent("queued.max.percent.per.connection"),
+        address_percent: percent("queued.max.percent.per.ip"),
+    };
+    let budget = |key: &str, memory_divisor: u64| {
+        let bytes = u64::try_from(config.number(key)).ok();
+        let bytes = bytes.filter(|bytes| *bytes > 0);
+        let default = || ByteBudget::memory_part_bytes(memory_divisor);
+        ByteBudget::new(bytes.unwrap_or_else(default), shares)
+    };
+    (
+        budget("queued.max.request.bytes", 4),
+        budget("queued.max.response.bytes", 8),
+    )
+}
+
+pub(super) fn sessions(config: &Config) -> SessionLimits {
+    let limit = |key: &str| usize::try_from(config.number(key)).unwrap_or(0);
+    SessionLimits {
+        sessions: limit("max.incremental.fetch.session.cache.slots"),
+        partitions_per_session: limit("fetch.session.max.partitions"),
+        partitions: limit("fetch.sessions.max.partitions"),
     }
 }
 

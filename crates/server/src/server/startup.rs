@@ -17,6 +17,7 @@ use super::{BoundListener, Server, directories, settings};
 use crate::config::{Config, Listener};
 use crate::error::StartError;
 use crate::fetch_session::SessionCache;
+use crate::live::Live;
 use crate::net::connection::{self, ConnectionSettings};
 use crate::net::listener::{self, ConnectionCounter};
 use crate::node::{Applied, Node};
@@ -55,31 +56,26 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
     let missing = compare_dirs(&config, &identity, &controller, &mut dirs).await?;
     let broker_epoch = rooms::register(&config, &controller, &identity, &advertised, &dirs).await?;
     directories::record(&config, &controller, &dirs, &missing).await?;
-    let mut replica_settings = settings::replicas(&config);
-    replica_settings.missing_dirs = missing;
-    let replicas = ReplicaManager::start_with_dirs(replica_settings, dirs, controller.image())
-        .await
-        .map_err(|error| StartError::Room {
-            room: "the partitions",
-            reason: error.to_string(),
-        })?;
+    let replicas = start_replicas(&config, &controller, dirs, missing).await?;
+    let image = controller.image();
     let groups = rooms::groups(settings::groups(&config), &replicas, &controller);
     let mirror = rooms::mirror(&config, &identity.cluster_id, &replicas, &controller);
-    let slots =
-        usize::try_from(config.number("max.incremental.fetch.session.cache.slots")).unwrap_or(0);
     let node = Arc::new(Node {
         cluster_id: Str::from(identity.cluster_id),
         controller,
         replicas,
         groups,
         mirror,
-        sessions: Mutex::new(SessionCache::new(slots)),
+        sessions: Mutex::new(SessionCache::new(settings::sessions(&config))),
         decompression: settings::decompression(&config),
         advertised,
         broker_epoch,
         producer_ids: Default::default(),
         applied: Applied::default(),
         stop: CancellationToken::new(),
+        elements_max: config.number("request.max.elements").max(1) as usize,
+        live: Live::new(&config, &image),
+        connections: ConnectionCounter::new(settings::caps(&config, &image)),
         config,
     });
     let stop_following = CancellationToken::new();
@@ -99,6 +95,22 @@ pub(super) async fn start(config: Config) -> Result<Server, StartError> {
         followers,
         _metadata_dirs: metadata_dirs,
     })
+}
+
+async fn start_replicas(
+    config: &Config,
+    controller: &Controller,
+    dirs: Dirs,
+    missing: Vec<Uuid>,
+) -> Result<Arc<ReplicaManager>, StartError> {
+    let mut replica_settings = settings::replicas(config);
+    replica_settings.missing_dirs = missing;
+    ReplicaManager::start_with_dirs(replica_settings, dirs, controller.image())
+        .await
+        .map_err(|error| StartError::Room {
+            room: "the partitions",
+            reason: error.to_string(),
+        })
 }
 
 async fn bind_all(config: &Config) -> Result<(Vec<BoundListener>, Vec<Socket>), StartError> {
@@ -271,12 +283,12 @@ fn serve_all(
 ) {
     let config = &node.config;
     let accepting = &node.stop;
-    let counter = ConnectionCounter::new(settings::caps(config));
     let dialect = config
         .text("mirror.wire.dialect")
         .and_then(WireDialect::parse)
         .unwrap_or_default();
-    let (limits, budget) = (settings::read_limits(config), settings::budget(config));
+    let limits = settings::read_limits(config);
+    let (requests, answers) = settings::budgets(config);
     for socket in sockets {
         let settings = ConnectionSettings {
             inter_broker: config.is_for_brokers_only(&socket.name),
@@ -284,10 +296,14 @@ fn serve_all(
             controller: socket.controller,
             dialect,
             limits: limits.clone(),
-            budget: budget.clone(),
+            requests: requests.clone(),
+            answers: answers.clone(),
+            answer_bytes_max: config.number("response.max.bytes").max(0) as usize,
+            unread_bytes_max: config.number("socket.unread.response.max.bytes").max(1) as usize,
             send_buffer: settings::socket_buffer(config, "socket.send.buffer.bytes"),
             receive_buffer: settings::socket_buffer(config, "socket.receive.buffer.bytes"),
         };
+        let counter = node.connections.clone();
         let (node, tasks, stop_all) = (node.clone(), connections.clone(), stop.clone());
         let serve = move |stream, peer, slot| {
             let work = connection::serve(
@@ -302,7 +318,7 @@ fn serve_all(
         };
         connections.spawn(listener::accept_loop(
             socket.listener,
-            counter.clone(),
+            counter,
             accepting.clone(),
             serve,
         ));
