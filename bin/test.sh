@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test: those in the crates, then the black-box cases against real Kafkas, standard clients and the tarn program.
-#   bin/test.sh [FILTER]        FILTER: only tests whose name contains it
+#   bin/test.sh [FILTER]        FILTER: only tests whose name contains it; `clients`: clients in Java, C, Python, JavaScript and Go beside a real Kafka
 # Installs what is missing when it may (root and a known package manager), else says in one sentence what to install. Nothing is skipped in
 # silence: what could not run is counted and named at the end; with CI=true that is a failure unless the machine lacks the device for it.
 set -uo pipefail
@@ -23,6 +23,9 @@ missing() { # the things that are missing, one a line
   command -v cc >/dev/null || echo cc
   command -v make >/dev/null || echo make
   command -v valgrind >/dev/null || echo valgrind
+  python3 -c 'import venv, ensurepip' 2>/dev/null || echo python
+  command -v npm >/dev/null || echo node
+  command -v go >/dev/null || echo go
 }
 
 packages() { # package manager, thing: names of its packages
@@ -34,6 +37,11 @@ packages() { # package manager, thing: names of its packages
     apt-get:cc) echo gcc g++ libc6-dev ;;
     apk:cc) echo gcc g++ musl-dev ;;
     *:cc) echo gcc gcc-c++ ;;
+    apt-get:python) echo python3 python3-venv ;;
+    *:python) echo python3 ;;
+    *:node) echo nodejs npm ;;
+    apt-get:go) echo golang-go ;;
+    dnf:go) echo golang ;;
     *) echo "$2" ;;
   esac
 }
@@ -59,6 +67,7 @@ for thing in $(missing); do
   case $thing in
     cc|make) echo "the tests need a C compiler and make: install gcc and make, or run this as root" >&2; exit 1 ;;
     jdk|maven) echo "the black-box tests need a JDK of version 17 or newer and Maven: install them, or run this as root" >&2; black_box_reason="no $thing" ;;
+    python|node|go) echo "the cases with clients of every language need Python 3 with venv, Node.js with npm, and Go 1.24: install $thing, or run this as root" >&2 ;;
     valgrind) echo "the regression gates count instructions with valgrind: install it, or run this as root" >&2 ;;
   esac
 done

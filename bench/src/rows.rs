@@ -272,6 +272,7 @@ fn row(
 fn broker_rows() -> Vec<Row> {
     let mut rows = broker_throughput_rows();
     rows.extend(broker_scale_rows());
+    rows.extend(stock_client_rows());
     rows
 }
 
@@ -386,6 +387,31 @@ fn broker_scale_rows() -> Vec<Row> {
                 less("idle", PERCENT_OF_A_CORE, absolute(0.5), absolute(0.1)),
                 less("memory", KIB_PER_PARTITION, absolute(50.0), absolute(20.0)),
             ],
+        ),
+    ]
+}
+
+fn stock_client_rows() -> Vec<Row> {
+    use measure::*;
+    let kafka = Some(Side::Kafka);
+    let ratio = Bound::ratio;
+    vec![
+        row(
+            "P13",
+            kafka,
+            "Kafka's own producer tool at its defaults, each broker with its own",
+            ("processor time ≥ 4× less, p99 ≤ 1/3", "6×, 1/5"),
+            vec![
+                less("", PROCESSOR_S_PER_GB, ratio(4.0), ratio(6.0)),
+                less("", P99_MS, ratio(3.0), ratio(5.0)),
+            ],
+        ),
+        row(
+            "P14",
+            kafka,
+            "Kafka's own consumer tool at its defaults, each broker with its own",
+            ("processor time ≥ 4× less", "6×"),
+            vec![less("", PROCESSOR_S_PER_GB, ratio(4.0), ratio(6.0))],
         ),
     ]
 }

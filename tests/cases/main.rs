@@ -1,6 +1,7 @@
 //! The black-box cases: each says one thing that must hold between a real Apache Kafka and Tarn, seen from outside.
 
 mod broker;
+mod clients;
 mod crash;
 mod damage;
 mod describe;

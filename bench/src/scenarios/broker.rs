@@ -84,8 +84,14 @@ impl Broker {
         Ok(Self {
             system,
             cluster: Cluster::connect(&bootstrap)?,
+            bootstrap,
             pid,
         })
+    }
+
+    /// Where it listens.
+    pub(crate) fn bootstrap(&self) -> &str {
+        &self.bootstrap
     }
 
     pub(crate) fn is_kafka(&self) -> bool {

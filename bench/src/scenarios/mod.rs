@@ -6,12 +6,13 @@ use crate::scenario::Scenario;
 mod bare_requests;
 pub mod machine_limits;
 
-// Brokers: produce, consume, end to end, durability (P1–P8).
+// Brokers: produce, consume, end to end, durability (P1–P8), Kafka's own tools (P13, P14).
 mod broker;
 pub mod broker_durability;
 pub mod broker_latency;
 pub mod broker_requests;
 pub mod broker_throughput;
+pub mod stock_clients;
 
 // Scale, start, restart, idle, failover (P9–P12, X7, X11).
 mod scale;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<&'static dyn Scenario> {
         &broker_requests::BrokerRequests,
         &broker_latency::BrokerLatency,
         &broker_durability::BrokerDurability,
+        &stock_clients::StockClients,
         // Scale.
         &scale_start::Start,
         &scale_restart::Restart,

@@ -1,0 +1,3 @@
+module tarn/clients/steps
+
+go 1.24
