@@ -55,6 +55,7 @@ pub(crate) fn kafka_settings(ctx: &Ctx) -> &'static [(&'static str, &'static str
 #[derive(Debug)]
 pub(crate) struct Broker {
     system: System,
+    bootstrap: String,
     /// The generator's view of it.
     pub(crate) cluster: Cluster,
     pid: u32,
