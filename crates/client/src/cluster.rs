@@ -172,7 +172,7 @@ impl Cluster {
         Err(wrong.unwrap_or_else(|| ClientError::NoBroker(reasons.join("; "))))
     }
 
-    /// Addresses in the order they should be tried: open connections, then the others in rotation.
+    /// Addresses in the order they should be tried: open connections, then nodes and bootstrap addresses in turn, both in rotation.
     fn candidates(&self) -> Vec<Peer> {
         let nodes: Vec<Peer> = self
             .inner
@@ -197,8 +197,8 @@ impl Cluster {
             }
             list
         };
-        let mut all = rotated(nodes);
-        all.extend(rotated(bootstrap.collect()));
+        // In turn, so that dead nodes, however many the cluster named, never stand before a living bootstrap address.
+        let mut all = alternate(rotated(nodes), rotated(bootstrap.collect()));
         let open = |peer: &Peer| {
             let slot = self.inner.slots.lock().get(peer).cloned();
             slot.is_some_and(|s| {
@@ -463,6 +463,19 @@ impl Cluster {
         }
         self.inner.view.lock().brokers.insert(node.id, node);
         self.forget_old_slots();
+    }
+}
+
+/// The first of `a`, the first of `b`, the second of `a`, and so on; what is left of the longer one comes last.
+fn alternate(a: Vec<Peer>, b: Vec<Peer>) -> Vec<Peer> {
+    let (mut a, mut b) = (a.into_iter(), b.into_iter());
+    let mut all = Vec::with_capacity(a.len() + b.len());
+    loop {
+        let pair = [a.next(), b.next()];
+        if pair.iter().all(Option::is_none) {
+            return all;
+        }
+        all.extend(pair.into_iter().flatten());
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tarn_client::{
-    ClientError, Cluster, ClusterOptions, Connection, ConnectionOptions, HostPort, MetadataTopics,
-    Peer,
+    BrokerNode, ClientError, Cluster, ClusterOptions, Connection, ConnectionOptions, HostPort,
+    MetadataTopics, Peer,
 };
 use tarn_wire::Str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -114,5 +114,30 @@ async fn a_cluster_without_a_live_address_tells_why_for_each() {
     assert!(
         again.contains("connection refused"),
         "backing off keeps the reason: {again}"
+    );
+}
+
+/// M12: all brokers that the cluster named are gone, and one bootstrap address still answers. There are more of them than are tried at once.
+#[tokio::test]
+async fn a_living_bootstrap_address_is_asked_whatever_the_cluster_named() {
+    let alive = listener(b"", true).await;
+    let cluster = Cluster::new(ClusterOptions {
+        connection: options(),
+        ..ClusterOptions::new(HostPort::parse_list(&format!("127.0.0.1:{alive}")).unwrap())
+    });
+    for id in 0..40 {
+        cluster.learn_node(BrokerNode {
+            id,
+            address: HostPort {
+                host: Str::from("127.0.0.1"),
+                port: 1,
+            },
+            rack: None,
+        });
+    }
+    let error = cluster.any().await.unwrap_err().to_string();
+    assert!(
+        error.contains("did not answer the first request"),
+        "the bootstrap address was not asked: {error}"
     );
 }

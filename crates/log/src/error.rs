@@ -63,6 +63,18 @@ pub enum LogError {
         /// Latest epoch in the log (−1: none).
         latest: i32,
     },
+    /// A mirrored batch carries a leader epoch above the one its sender leads with.
+    #[error(
+        "batch at offset {offset} has leader epoch {epoch}, above epoch {claimed} of the leader that sent it"
+    )]
+    EpochBeyondClaim {
+        /// Base offset of the batch.
+        offset: i64,
+        /// Its leader epoch.
+        epoch: i32,
+        /// The highest that its sender may use.
+        claimed: i32,
+    },
     /// This mirror append was overtaken by a truncation, another append or a close; start a new one.
     #[error("mirror append was overtaken by another writer, start it again at the log end")]
     Superseded,

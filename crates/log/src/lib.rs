@@ -50,7 +50,7 @@ pub use descriptors::{DescriptorShares, descriptor_limit, is_shortage, raise_des
 pub use dir::{LogDir, PartitionDir};
 pub use error::LogError;
 pub use meta_properties::MetaProperties;
-pub use mirror::{MirrorAppend, MirrorAppendInfo};
+pub use mirror::{MirrorAppend, MirrorAppendInfo, MirrorBounds};
 pub use open_files::{open_files, set_open_files_max};
 pub use partition_log::{CheckedBatch, PRODUCED_BYTES_MAX, PartitionLog, flush_all};
 pub use stall::{OFFLINE_AFTER, Pace, WaitPlace, WorkerGroup};

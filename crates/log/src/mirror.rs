@@ -34,6 +34,37 @@ pub struct MirrorAppendInfo {
     pub last_leader_epoch: i32,
     /// Bytes of a cut-off last batch that were received and dropped (normal at the end of a Fetch answer).
     pub partial_tail_bytes: u64,
+    /// First and last offset of a batch that reaches beyond [`MirrorBounds::offset_end`]: it and what followed were left out.
+    pub beyond: Option<(i64, i64)>,
+}
+
+/// What the sender of batches has claimed elsewhere, for the two fields that no checksum covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MirrorBounds {
+    /// Highest leader epoch a batch may carry; one above it is an error.
+    pub leader_epoch_max: i32,
+    /// Every offset is below this (the sender's high watermark); the append ends in front of the first batch that is not. No error: a
+    /// Kafka takes the high watermark of its answer a moment before it reads the records.
+    pub offset_end: i64,
+}
+
+impl MirrorBounds {
+    /// For senders that are believed.
+    pub const NONE: MirrorBounds = MirrorBounds {
+        leader_epoch_max: i32::MAX,
+        offset_end: i64::MAX,
+    };
+
+    fn check_epoch(&self, h: &BatchHeader) -> Result<(), LogError> {
+        if h.leader_epoch > self.leader_epoch_max {
+            return Err(LogError::EpochBeyondClaim {
+                offset: h.base_offset,
+                epoch: h.leader_epoch,
+                claimed: self.leader_epoch_max,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// A verbatim append under way. `Send + 'static`; holds no lock between pushes, so it may live across awaits. Dropping it (or
@@ -44,6 +75,7 @@ pub struct MirrorAppend {
     token: u64,
     now_ms: i64,
     over: bool,
+    bounds: MirrorBounds,
     /// Header bytes of a batch whose header is not whole yet.
     head: Vec<u8>,
     batch: Option<Partial>,
@@ -103,6 +135,7 @@ impl PartitionLog {
             max_timestamp: -1,
             last_leader_epoch: -1,
             partial_tail_bytes: 0,
+            beyond: None,
         };
         drop(w);
         Ok(MirrorAppend {
@@ -110,6 +143,7 @@ impl PartitionLog {
             token,
             now_ms,
             over: false,
+            bounds: MirrorBounds::NONE,
             head: Vec::with_capacity(HEADER_BYTES),
             batch: None,
             info,
@@ -129,6 +163,11 @@ impl PartitionLog {
 }
 
 impl MirrorAppend {
+    /// Takes no batch beyond what its sender claims.
+    pub fn set_bounds(&mut self, bounds: MirrorBounds) {
+        self.bounds = bounds;
+    }
+
     /// Takes the next bytes, cut anywhere. On error nothing of the bad batch is kept, the batches before it are, and this
     /// append is over. Writes to the page cache on the calling thread.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), LogError> {
@@ -150,7 +189,11 @@ impl MirrorAppend {
         if self.over || !log.mirror_is_live(w, self.token) {
             return Err(LogError::Superseded);
         }
-        let mut at = 0;
+        let mut at = if self.info.beyond.is_some() {
+            piece.len()
+        } else {
+            0
+        };
         let mut run: Option<Run> = None;
         while at < piece.len() {
             if self.batch.is_none() {
@@ -206,6 +249,11 @@ impl MirrorAppend {
             }
             Err(e) => return Err(e.into()),
         };
+        if header.last_offset() >= self.bounds.offset_end {
+            self.info.beyond = Some((header.base_offset, header.last_offset()));
+            self.head.clear();
+            return Ok(piece.len() - at);
+        }
         let head = std::mem::take(&mut self.head);
         let run = self.place(w, run, &header, piece)?;
         let position = run.end();
@@ -245,6 +293,7 @@ impl MirrorAppend {
         h: &BatchHeader,
         piece: &[u8],
     ) -> Result<&'r mut Run, LogError> {
+        self.bounds.check_epoch(h)?;
         let log = Arc::clone(&self.log);
         let (next_offset, latest) = match run {
             Some(r) => (r.next_offset, r.latest_epoch),

@@ -5,7 +5,9 @@
 
 mod ahead;
 mod answers;
+mod checks;
 mod conductor;
+mod idle;
 pub mod incremental;
 mod mirror;
 mod pace;
@@ -14,6 +16,7 @@ mod session;
 mod slot;
 mod table;
 mod threads;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -30,7 +33,6 @@ use crate::seam::{
     PersistIntent, PrepareOutcome, PrepareRequest, Source, SourceSettings, SourceTopic,
 };
 use crate::source::SourceClient;
-use conductor::Conductor;
 use mirror::MirrorPlane;
 use threads::Threads;
 
@@ -101,7 +103,7 @@ impl DataPlane for FetchPlane {
         );
         mirror
             .tasks
-            .spawn_on(Conductor::new(mirror.clone()).run(), &self.threads.handle());
+            .spawn_on(conductor::keep(mirror.clone()), &self.threads.handle());
         let source = mirror.source();
         mirrors.insert(name, mirror);
         source

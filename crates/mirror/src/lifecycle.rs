@@ -262,6 +262,19 @@ impl LifeCycle {
         self.wake.notify_one();
     }
 
+    /// The source of a mirror answers: what waits for that waits no longer.
+    pub fn source_answers(&self, mirror: &str) {
+        let mut ends_a_wait = false;
+        for cell in self.cells.lock().values_mut() {
+            if cell.partition.mirror == *mirror {
+                ends_a_wait |= cell.source_answers();
+            }
+        }
+        if ends_a_wait {
+            self.wake.notify_one();
+        }
+    }
+
     /// The partitions of a mirror led here.
     pub fn shown(&self, mirror: &str) -> Vec<Shown> {
         let cells = self.cells.lock();

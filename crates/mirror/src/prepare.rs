@@ -1,7 +1,8 @@
 //! Data plane: making the local log a prefix of the source log (PREPARING, ULE_RECOVERY).
 //!
-//! The shell around two pure parts: [`chain`] compares leader epochs with the source, [`decide`] says how much must go. Nothing is cut before
-//! the caller has persisted the intent, and a cut that was persisted is carried out first, without asking anybody.
+//! The shell around two pure parts: [`chain`] compares leader epochs with the source, [`decide`] says how much must go. What numbers say is not
+//! believed before the content below the agreed offset was compared ([`crate::content`]). Nothing is cut before the caller
+//! has persisted the intent, and a cut that was persisted is carried out first, without asking anybody.
 
 pub mod chain;
 pub mod decide;
@@ -17,7 +18,7 @@ use crate::seam::{
     FailureKind, FetchFailure, PersistIntent, PrepareOutcome, PrepareReason, PrepareRequest,
     SourceError,
 };
-use crate::source::{AskError, LeaderOf, SourceClient};
+use crate::source::{AskError, Finding, LeaderOf, SourceClient};
 use chain::{ChainMatch, EpochChain};
 use decide::{Decision, Evidence, LocalFacts, Lookup, Occasion, decide, shared_at_most};
 
@@ -102,8 +103,14 @@ impl Preparation<'_> {
         let facts = self.local_facts();
         let evidence = self.evidence(&leader, &facts, &lookup).await?;
         let (offset, reason) = match decide(&facts, &lookup, &evidence) {
-            Decision::NoTruncation => return Ok(None),
-            Decision::TruncateTo { offset, reason } => (offset, reason),
+            Decision::NoTruncation => {
+                self.same_content(&leader, facts.chain.end()).await?;
+                return Ok(None);
+            }
+            Decision::TruncateTo { offset, reason } => {
+                self.same_content(&leader, offset).await?;
+                (offset, reason)
+            }
             Decision::DiscardAll { reason } => (0, reason),
             Decision::Refuse(text) => return Err(Stop::Fail(FailureKind::Permanent, text)),
             Decision::RetryLater(reason) => return Err(Stop::Retry(reason)),
@@ -112,6 +119,53 @@ impl Preparation<'_> {
             .await
             .map_err(|e| Stop::Retry(format!("the intent to cut could not be stored: {e}")))?;
         self.cut(offset, &reason).await
+    }
+
+    /// Both logs should agree below `agreed`. Fails where the content says that they are of two histories.
+    async fn same_content(&self, leader: &LeaderOf<'_>, agreed: i64) -> Result<(), Stop> {
+        let name = &self.request.assignment.partition;
+        match leader.compare_content(&self.local, agreed).await? {
+            Finding::Same => Ok(()),
+            Finding::Different(difference) => Err(Stop::Fail(
+                FailureKind::Permanent,
+                format!("{}-{}: {difference}", name.topic, name.partition),
+            )),
+            Finding::NotYet(text) => Err(Stop::Retry(text)),
+            Finding::Refused(code) => Err(Stop::Retry(format!(
+                "the source refused to show a batch: {}",
+                code.name()
+            ))),
+            Finding::NothingInCommon => self.nothing_in_common(agreed),
+            Finding::OutOfRange => {
+                let start = leader.bounds().await?.start;
+                if start >= agreed {
+                    return self.nothing_in_common(agreed);
+                }
+                Err(Stop::Retry(format!(
+                    "the source's log changes while it is compared: it does not hold the offsets below {agreed}"
+                )))
+            }
+        }
+    }
+
+    /// The source kept no batch of ours. Topic ids say that it is the same topic; without them nothing may be cut.
+    fn nothing_in_common(&self, agreed: i64) -> Result<(), Stop> {
+        let name = &self.request.assignment.partition;
+        info!(partition = %name, agreed, "the source has no batch of ours left: nothing could be compared");
+        let end = self.local.log().log_end_offset();
+        let is_cut = agreed < end && !self.request.allow_full_truncation;
+        if is_cut && self.request.assignment.source_topic_id.is_none() {
+            return Err(Stop::Fail(
+                FailureKind::Permanent,
+                format!(
+                    "{}-{}: offsets {agreed} to {} would be cut, but the source has neither a batch of ours left nor topic ids:                      that it is the same topic cannot be proven; remove it, delete it here, and add it again",
+                    name.topic,
+                    name.partition,
+                    end - 1
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// The source's leader, which must still hold the same topic.
@@ -201,6 +255,7 @@ impl Preparation<'_> {
             source_end: Some(source_end),
             only_markers_behind,
             tail_is_same,
+            is_same_topic: self.request.assignment.source_topic_id.is_some(),
         })
     }
 
@@ -235,29 +290,10 @@ impl Preparation<'_> {
         .await
     }
 
-    /// Whether the last batch of our log is byte for byte the source's batch at that offset.
+    /// Whether the last batch of our log is the source's batch at that offset.
     async fn tail_is_same(&self, leader: &LeaderOf<'_>, end: i64) -> Result<bool, Stop> {
-        let theirs = leader.batch_at(end - 1).await?;
-        let local = self.local.clone();
-        let ours = on_disk(move || {
-            let slice = local
-                .log()
-                .read(end - 1, 1, end, true)
-                .map_err(|e| e.to_string())?;
-            slice
-                .map(|s| s.read().map_err(|e| e.to_string()))
-                .transpose()
-        });
-        let Some(ours) = ours.await? else {
-            return Ok(false);
-        };
-        let size = tarn_records::BatchHeader::parse(&ours).map_or(0, |h| h.size());
-        Ok(
-            size > 0
-                && ours.len() >= size
-                && theirs.len() >= size
-                && ours[..size] == theirs[..size],
-        )
+        let finding = leader.compare_content(&self.local, end).await?;
+        Ok(finding == Finding::Same)
     }
 
     /// Cuts the log; gives its new end, or nothing when there was nothing to cut.

@@ -4,6 +4,8 @@
 //! epoch ends, a batch to compare. It keeps brokers and connections (in `tarn_client`) and whether the source can be reached; it keeps no
 //! topics. What a source says is not trusted: names are checked, partitions must be contiguous, an absence is asked for twice.
 
+mod content;
+mod epoch_ends;
 mod offsets;
 mod topics;
 
@@ -23,7 +25,9 @@ use crate::seam::{
     SourceSettings, SourceTopic, SourceTopicConfigs, TopicAnswer,
 };
 
-pub(crate) use offsets::{LeaderOf, bounds_request, read_bounds};
+pub(crate) use content::{Finding, Subject, compare_all};
+pub(crate) use epoch_ends::{EpochQuestion, ends_of_epochs};
+pub(crate) use offsets::{LeaderOf, bounds_request, list_bounds, read_bounds};
 pub(crate) use topics::source_topic;
 
 /// First pause after a connection attempt that failed.

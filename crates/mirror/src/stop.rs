@@ -12,7 +12,9 @@ use tarn_records::{
 };
 use tarn_replica::{AppendSource, MirrorGuard, Partition};
 use tarn_wire::Str;
+use tracing::warn;
 
+use crate::claims;
 use crate::epochs::EpochBumper;
 use crate::state::MirrorState;
 
@@ -36,10 +38,21 @@ pub async fn run(
     request: &StopRequest,
     now_ms: impl Fn() -> i64,
 ) -> Result<(), String> {
-    let guard = MirrorGuard::StoppingInternalOnly {
-        mirror: request.mirror.clone(),
-        state: Str::from(MirrorState::Stopping.name()),
-    };
+    let (mirror, state) = (
+        request.mirror.clone(),
+        Str::from(MirrorState::Stopping.name()),
+    );
+    if unusable_from(partition).is_some() {
+        let guard = MirrorGuard::ReadOnly {
+            mirror: mirror.clone(),
+            state: state.clone(),
+        };
+        partition
+            .set_mirror_guard(request.change_offset, guard)
+            .map_err(|e| e.to_string())?;
+        cut_unusable_tail(partition).await?;
+    }
+    let guard = MirrorGuard::StoppingInternalOnly { mirror, state };
     partition
         .set_mirror_guard(request.change_offset, guard)
         .map_err(|e| e.to_string())?;
@@ -61,6 +74,34 @@ pub async fn run(
             .map_err(|e| e.to_string())?;
     }
     sync(partition).await
+}
+
+fn unusable_from(partition: &Partition) -> Option<i64> {
+    let log = partition.log();
+    let epochs: Vec<(i32, i64)> = log
+        .epochs()
+        .iter()
+        .map(|e| (e.epoch, e.start_offset))
+        .collect();
+    claims::unusable_from(&epochs, log.log_end_offset())
+}
+
+/// Cuts what no ordinary partition could follow: batches whose leader epoch cannot be exceeded, or whose offsets leave no room. They came
+/// from a source before such batches were refused, and without this no failover could end. Fetching has ended.
+pub(crate) async fn cut_unusable_tail(partition: &Arc<Partition>) -> Result<(), String> {
+    let Some(from) = unusable_from(partition) else {
+        return Ok(());
+    };
+    let (local, before) = (partition.clone(), partition.log().log_end_offset());
+    let cut = tokio::task::spawn_blocking(move || local.mirror_truncate_to(from)).await;
+    let after = cut.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+    warn!(
+        ?partition,
+        from = after,
+        to = before,
+        "offsets cut: their leader epochs or offsets leave no room for records of a partition that was failed over"
+    );
+    Ok(())
 }
 
 fn abort_open_transactions(partition: &Partition, now_ms: i64) -> Result<(), String> {

@@ -167,9 +167,10 @@ impl ReplicaError {
 fn log_code(error: &LogError) -> ErrorCode {
     match error {
         LogError::OffsetOutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
-        LogError::BadBatch(_) | LogError::OldFormat { .. } | LogError::NotContinuous { .. } => {
-            ErrorCode::CORRUPT_MESSAGE
-        }
+        LogError::BadBatch(_)
+        | LogError::OldFormat { .. }
+        | LogError::NotContinuous { .. }
+        | LogError::EpochBeyondClaim { .. } => ErrorCode::CORRUPT_MESSAGE,
         LogError::BatchTooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
         LogError::AppendTooLarge { .. } => ErrorCode::RECORD_LIST_TOO_LARGE,
         LogError::InvalidRecord(_) => ErrorCode::INVALID_RECORD,

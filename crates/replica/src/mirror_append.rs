@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tarn_log::{MirrorAppend, MirrorAppendInfo};
+use tarn_log::{MirrorAppend, MirrorAppendInfo, MirrorBounds};
 
 use crate::disk;
 use crate::error::ReplicaError;
@@ -73,6 +73,13 @@ impl Partition {
 }
 
 impl PartitionMirrorAppend {
+    /// Takes no batch beyond what its sender claims.
+    pub fn set_bounds(&mut self, bounds: MirrorBounds) {
+        if let Some(append) = &mut self.append {
+            append.set_bounds(bounds);
+        }
+    }
+
     /// Takes the next bytes, cut anywhere. On error the batches before the bad one stay, and this append is over.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), ReplicaError> {
         let Some(append) = &mut self.append else {

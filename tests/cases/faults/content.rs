@@ -1,1 +1,56 @@
 //! Faults found from outside: the copy is the source: content decides between two histories.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use tarn_tests::kafka::Kafka;
+use tarn_tests::segments::{self, Batch};
+use tarn_tests::tarn::Tarn;
+
+use crate::fixture::{SOON, mirrored};
+
+/// The batches of one partition here.
+fn copied(tarn: &Tarn, topic: &str) -> Vec<Batch> {
+    segments::batches(&tarn.partition_dir(topic, 0)).unwrap()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp")
+        .arg("-a")
+        .args([from, to])
+        .status()
+        .expect("cp runs");
+    assert!(status.success());
+}
+
+/// M01: the source comes back from a copy of its disks while the topic is paused: same cluster id, topic id and epochs, other records.
+#[test]
+fn a_source_restored_from_a_copy_of_its_disks_is_not_spliced_to_what_is_here() {
+    let mut source = Kafka::start();
+    let cluster = source.cluster();
+    cluster.create_topic("t", 1, json!({}));
+    cluster.produce_many("t", 1, 20, 100, json!({}));
+    source.stop();
+    let backup = tempfile::tempdir().expect("a directory");
+    copy(&source.data_dir(), &backup.path().join("data"));
+    source.restart();
+    cluster.produce_many("t", 1, 20, 100, json!({}));
+    let tarn = mirrored(&source, &[("t", 1)]);
+    tarn.mirrors_ok(&["--pause", "--mirror", "m", "--topic", "t", "--wait"]);
+    let before = copied(&tarn, "t");
+    source.kill();
+    std::fs::remove_dir_all(source.data_dir()).expect("the disks are lost");
+    copy(&backup.path().join("data"), &source.data_dir());
+    source.restart();
+    cluster.produce_many("t", 1, 40, 100, json!({}));
+    tarn.mirrors(&["--resume", "--mirror", "m", "--topic", "t"]);
+    tarn.await_state("m", "FAILED", SOON, |_| true);
+    let rows = tarn.describe("m");
+    let text = rows[0]["errorMessage"].as_str().unwrap_or_default();
+    assert!(
+        text.contains("t-0") && text.contains("another history"),
+        "{text}"
+    );
+    assert_eq!(copied(&tarn, "t"), before, "nothing was cut or added");
+}

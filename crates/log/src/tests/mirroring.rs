@@ -151,12 +151,19 @@ fn a_bad_batch_leaves_nothing_and_spoils_nothing_before_it() {
         ("negative delta", with(23, &(-3i32).to_be_bytes())),
         ("older epoch", with(12, &1i32.to_be_bytes())),
         ("absurd epoch", with(12, &(-7i32).to_be_bytes())),
+        // M04: above the epoch that the sender leads with.
+        ("epoch beyond", with(12, &3i32.to_be_bytes())),
     ];
+    let bounds = MirrorBounds {
+        leader_epoch_max: 2,
+        ..MirrorBounds::NONE
+    };
     for (what, bad) in bad {
         for step in [1usize, 37, 100_000] {
             let home = Home::new();
             let log = home.open(&LogConfig::default());
             let mut append = log.mirror_append(0, NOW).unwrap();
+            append.set_bounds(bounds);
             let all = [good.clone(), bad.clone(), batch(16, 2, 1, 1)].concat();
             let failed = all.chunks(step).find_map(|piece| append.push(piece).err());
             let failed = failed.unwrap_or_else(|| panic!("{what} was taken in steps of {step}"));
@@ -169,6 +176,7 @@ fn a_bad_batch_leaves_nothing_and_spoils_nothing_before_it() {
                         log_end: 13
                     }
                 ),
+                "epoch beyond" => matches!(failed, LogError::EpochBeyondClaim { epoch: 3, .. }),
                 "older epoch" => matches!(failed, LogError::EpochBackwards { latest: 2, .. }),
                 _ => matches!(failed, LogError::BadBatch(_)),
             };
@@ -184,6 +192,28 @@ fn a_bad_batch_leaves_nothing_and_spoils_nothing_before_it() {
             log.append_verbatim(13, &next, NOW).unwrap();
             assert_eq!(all_bytes(&log), [good.clone(), next.clone()].concat());
         }
+    }
+}
+
+/// M04: an append ends in front of the first batch that reaches to its sender's high watermark, and says so.
+#[test]
+fn what_reaches_beyond_the_claimed_end_is_left_out_with_all_that_follows() {
+    let (good, beyond) = (batch(10, 2, 3, 50), batch(13, 2, 3, 50));
+    let all = [good.clone(), beyond, batch(16, 2, 1, 1)].concat();
+    for step in [1usize, 37, 100_000] {
+        let home = Home::new();
+        let log = home.open(&LogConfig::default());
+        let mut append = log.mirror_append(0, NOW).unwrap();
+        append.set_bounds(MirrorBounds {
+            offset_end: 15,
+            ..MirrorBounds::NONE
+        });
+        for piece in all.chunks(step) {
+            append.push(piece).unwrap();
+        }
+        let info = append.finish().unwrap();
+        assert_eq!((info.batches, info.beyond), (1, Some((13, 15))));
+        assert_eq!(all_bytes(&log), good);
     }
 }
 

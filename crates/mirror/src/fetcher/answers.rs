@@ -2,6 +2,7 @@
 
 use tarn_wire::ErrorCode;
 
+use crate::claims::{EPOCH_STEP, SOURCE_EPOCH_MAX};
 use crate::seam::{FailureKind, FetchFailure};
 
 /// What to do about an error of one partition.
@@ -24,14 +25,16 @@ pub(super) fn on_error(code: ErrorCode) -> OnError {
     match code {
         ErrorCode::NOT_LEADER_OR_FOLLOWER
         | ErrorCode::FENCED_LEADER_EPOCH
+        // The leader we know of is ahead of the broker asked, or it is of a history that is over.
+        | ErrorCode::UNKNOWN_LEADER_EPOCH
         | ErrorCode::LEADER_NOT_AVAILABLE
         | ErrorCode::KAFKA_STORAGE_ERROR
         | ErrorCode::REPLICA_NOT_AVAILABLE => OnError::FindLeader,
         ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
         | ErrorCode::UNKNOWN_TOPIC_ID
         | ErrorCode::INCONSISTENT_TOPIC_ID => OnError::LookAtTopic,
-        // The source's broker is behind its own metadata: it will catch up.
-        ErrorCode::UNKNOWN_LEADER_EPOCH | ErrorCode::OFFSET_NOT_AVAILABLE => OnError::Wait,
+        // The source's new leader does not know its high watermark yet.
+        ErrorCode::OFFSET_NOT_AVAILABLE => OnError::Wait,
         ErrorCode::OFFSET_OUT_OF_RANGE | ErrorCode::OFFSET_MOVED_TO_TIERED_STORAGE => {
             OnError::CompareBounds
         }
@@ -74,8 +77,8 @@ pub(super) enum OutOfRange {
     },
     /// The logs differ: compare epochs before anything is cut.
     Diverged(String),
-    /// It is in range by now.
-    Again,
+    /// It is in range by now, or the answers contradict each other.
+    Again(String),
 }
 
 /// The decision of mirroring.md §14.3. `last_epoch` is the epoch of our last record, −1 = none.
@@ -85,6 +88,11 @@ pub(super) fn out_of_range(
     source_start: i64,
     source_end: i64,
 ) -> OutOfRange {
+    if source_start > source_end {
+        return OutOfRange::Again(format!(
+            "the source says that its log begins at {source_start} and ends at {source_end}"
+        ));
+    }
     if local_end < source_start {
         return OutOfRange::StartAt {
             offset: source_start,
@@ -102,7 +110,9 @@ pub(super) fn out_of_range(
             local_end - 1
         ));
     }
-    OutOfRange::Again
+    OutOfRange::Again(format!(
+        "the source says that its log ends at {source_end} and that our end {local_end} is out of its range"
+    ))
 }
 
 /// The index of the fetcher that serves a partition, out of `fetchers` to one source broker (Kafka's own rule).
@@ -116,14 +126,9 @@ pub(super) fn fetcher_index(topic: &str, partition: i32, fetchers: i32) -> i32 {
 
 /// How far the local leader epoch shall stay above the source's, so that a leader change there costs no pause (§12).
 const EPOCH_DISTANCE: i32 = 3;
-/// How far it is raised at once.
-const EPOCH_STEP: i32 = 10;
-/// Epochs are 32 bits; beyond this nothing is raised any more.
-const EPOCH_MAX: i32 = i32::MAX - 1000;
-
 /// Pure rule of M-5: the epoch to ask for when the source is at `source_epoch`.
 pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {
-    if source_epoch > EPOCH_MAX - EPOCH_STEP {
+    if source_epoch > SOURCE_EPOCH_MAX {
         return EpochRule::Overflow;
     }
     if source_epoch > local_epoch - EPOCH_DISTANCE {
@@ -173,7 +178,10 @@ mod tests {
             out_of_range(50, 7, 0, 90),
             OutOfRange::Diverged(_)
         ));
-        assert_eq!(out_of_range(50, -1, 0, 90), OutOfRange::Again);
+        for (start, end) in [(0, 90), (91, 90)] {
+            let found = out_of_range(50, -1, start, end);
+            assert!(matches!(found, OutOfRange::Again(_)), "{found:?}");
+        }
     }
 
     #[test]

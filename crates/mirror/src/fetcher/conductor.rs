@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use tarn_client::{Backoff, MetadataTopics};
 use tarn_wire::Str;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::answers::fetcher_index;
+use super::checks::{self, Turn};
 use super::mirror::MirrorPlane;
 use super::session::{Session, SessionEnd, SessionError};
-use super::slot::Slot;
+use super::slot::{Slot, SourceLeader};
 use super::table::{SessionShared, Table};
 use crate::seam::{FailureKind, FetchFailure, Reachability, SourceTopic};
-use crate::source::{AskError, SourceClient, now_ms, source_topic};
+use crate::source::{AskError, SourceClient, list_bounds, now_ms, source_topic};
 
 /// Longest pause before a source broker or its metadata is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -26,6 +27,10 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 const RESOLVE_EVERY: Duration = Duration::from_millis(200);
 /// How often `mirror.disconnect.fail.after.ms` is looked at.
 const DISCONNECT_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// A partition is asked for its log end at a refresh when no Fetch has told it for so long.
+const ENDS_AFTER_MS: i64 = 2_000;
+/// Partitions in one ListOffsets.
+const ENDS_CHUNK: usize = 1_000;
 /// Topics in one Metadata.
 const NAMES_CHUNK: usize = 1_000;
 
@@ -45,19 +50,42 @@ struct Pause {
     until: Instant,
 }
 
+/// Keeps a conductor running until the mirror is cancelled. One that panics is a defect of ours: it is shown, and another one begins.
+pub(super) async fn keep(mirror: Arc<MirrorPlane>) {
+    let mut pause = Backoff::new(Duration::from_millis(100), RETRY_MAX);
+    loop {
+        let running = tokio::spawn(Conductor::new(mirror.clone()).run());
+        match running.await {
+            Err(e) if e.is_panic() && !mirror.cancel.is_cancelled() => {
+                let text = "placing partitions on fetchers panicked, which is a defect of this broker (its log says where); it is started again";
+                error!(mirror = %mirror.name(), "{text}");
+                for slot in mirror.slots() {
+                    slot.tracked.lock().troubled(text, now_ms());
+                }
+                tokio::time::sleep(pause.next_wait()).await;
+            }
+            _ => return,
+        }
+    }
+}
+
 /// The conductor's own state; nothing of it is needed after the task ends.
-pub(super) struct Conductor {
+struct Conductor {
     mirror: Arc<MirrorPlane>,
     source: Arc<SourceClient>,
     generation: u64,
     sessions: HashMap<SessionKey, Arc<SessionShared>>,
-    running: JoinSet<(SessionKey, SessionEnd)>,
+    running: JoinSet<SessionEnd>,
+    /// Which task serves which session.
+    tasks: HashMap<Id, SessionKey>,
+    /// Comparisons and questions for log ends that are under way.
+    asking: JoinSet<()>,
     nodes: HashMap<i32, Pause>,
     metadata: Pause,
 }
 
 impl Conductor {
-    pub(super) fn new(mirror: Arc<MirrorPlane>) -> Conductor {
+    fn new(mirror: Arc<MirrorPlane>) -> Conductor {
         let metadata = Pause::new(&mirror);
         Conductor {
             source: mirror.source(),
@@ -65,19 +93,22 @@ impl Conductor {
             mirror,
             sessions: HashMap::new(),
             running: JoinSet::new(),
+            tasks: HashMap::new(),
+            asking: JoinSet::new(),
             nodes: HashMap::new(),
             metadata,
         }
     }
 
     /// Runs until the mirror is cancelled. All sessions end with it.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let cancel = self.mirror.cancel.clone();
         tokio::select! {
             () = cancel.cancelled() => {}
             () = self.passes() => {}
         }
         self.running.shutdown().await;
+        self.asking.shutdown().await;
     }
 
     async fn passes(&mut self) {
@@ -91,11 +122,8 @@ impl Conductor {
             };
             tokio::select! {
                 () = self.mirror.woken() => {}
-                Some(ended) = self.running.join_next() => {
-                    if let Ok((key, end)) = ended {
-                        self.session_ended(key, &end);
-                    }
-                }
+                Some(ended) = self.running.join_next_with_id() => self.task_ended(ended),
+                Some(_) = self.asking.join_next() => {}
                 () = sleep => {}
             }
         }
@@ -119,8 +147,19 @@ impl Conductor {
             .collect();
         let mut next: Option<Instant> = unresolved.then(|| Instant::now() + RESOLVE_EVERY);
         let mut at = |when: Instant| next = Some(next.map_or(when, |n| n.min(when)));
+        let refreshed = self.mirror.take_ends_wanted();
+        if refreshed {
+            // The source answered somebody: no need to wait before it is asked.
+            self.metadata.succeeded();
+        }
         if let Some(when) = self.find_leaders(&slots).await {
             at(when);
+        }
+        if let Some(when) = self.check_content(&slots) {
+            at(when);
+        }
+        if refreshed {
+            self.ask_ends(&slots);
         }
         if let Some(when) = self.place(&slots) {
             at(when);
@@ -139,8 +178,9 @@ impl Conductor {
         self.running.shutdown().await;
         self.nodes.clear();
         self.metadata = Pause::new(&self.mirror);
+        self.asking.shutdown().await;
         for slot in self.mirror.slots() {
-            slot.with(|s| s.leader = None);
+            slot.with(|s| s.set_leader(None));
             slot.fine();
         }
         info!(mirror = %self.mirror.name(), "connections to the source are made anew");
@@ -151,6 +191,7 @@ impl Conductor {
             shared.replace(Arc::default());
         }
         self.running.abort_all();
+        self.tasks.clear();
     }
 
     /// Opens partitions that this broker had not opened before; true when some are left.
@@ -163,6 +204,46 @@ impl Conductor {
             }
         }
         left
+    }
+
+    fn task_ended(&mut self, ended: Result<(Id, SessionEnd), JoinError>) {
+        match ended {
+            Ok((id, end)) => {
+                if let Some(key) = self.tasks.remove(&id) {
+                    self.session_ended(key, &end);
+                }
+            }
+            Err(e) => {
+                let key = self.tasks.remove(&e.id());
+                if let Some(key) = key.filter(|_| e.is_panic()) {
+                    self.session_panicked(key);
+                }
+            }
+        }
+    }
+
+    /// A defect of ours: its partitions fail with a word, and are taken up again as other failures are.
+    fn session_panicked(&mut self, key: SessionKey) {
+        self.sessions.remove(&key);
+        let text = format!(
+            "the task that fetches from broker {} of the source panicked, which is a defect of this broker (its log says where); it is started again",
+            key.0
+        );
+        let new_pause = Pause::new(&self.mirror);
+        self.nodes.entry(key.0).or_insert(new_pause).failed();
+        // Not by the session's table: what was given up meanwhile, with nobody told, has left it.
+        let (fetchers, slots) = (self.fetchers(), self.mirror.slots());
+        let dirs = Directories::of(&slots);
+        for slot in slots {
+            let leader = slot.with(|s| s.leader);
+            if leader.is_some_and(|leader| session_key(&slot, leader, fetchers, &dirs) == key) {
+                let failure = FetchFailure {
+                    kind: FailureKind::Limited,
+                    text: text.clone(),
+                };
+                self.mirror.failed_unheard(&slot, failure);
+            }
+        }
     }
 
     fn session_ended(&mut self, key: SessionKey, end: &SessionEnd) {
@@ -181,7 +262,7 @@ impl Conductor {
         debug!(mirror = %self.mirror.name(), node = key.0, fetcher = key.1, "{text}");
         let now = now_ms();
         for slot in &shared.table().slots {
-            slot.with(|s| s.leader = None);
+            slot.with(|s| s.set_leader(None));
             slot.tracked.lock().troubled(&text, now);
         }
         let new_pause = Pause::new(&self.mirror);
@@ -192,12 +273,12 @@ impl Conductor {
     async fn find_leaders(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
         let now = Instant::now();
         let without = || slots.iter().filter(|s| s.with(|s| s.leader.is_none()));
-        let due: Vec<&Arc<Slot>> = without().filter(|s| s.is_ready(now)).collect();
+        let due: Vec<&Arc<Slot>> = without().filter(|s| s.may_seek_leader(now)).collect();
         if now < self.metadata.until && !due.is_empty() {
             return Some(self.metadata.until);
         }
         if !due.is_empty()
-            && let Some(again) = self.ask_for(&due).await
+            && let Some(again) = self.ask_for(&due, slots).await
         {
             return Some(again);
         }
@@ -205,14 +286,20 @@ impl Conductor {
         without().filter_map(|s| s.with(|s| s.blocked_until)).min()
     }
 
-    /// Asks for the leaders of these; gives the time of the next try when the source could not be asked.
-    async fn ask_for(&mut self, due: &[&Arc<Slot>]) -> Option<Instant> {
+    /// Asks for the leaders of these; gives the time of the next try when the source could not be asked. What the answer tells of others
+    /// among `all` ends their wait too.
+    async fn ask_for(&mut self, due: &[&Arc<Slot>], all: &[Arc<Slot>]) -> Option<Instant> {
         let names: HashSet<Str> = due.iter().map(|s| s.name().topic.clone()).collect();
         let names: Vec<Str> = names.into_iter().collect();
         match self.ask_leaders(&names).await {
             Ok(topics) => {
                 for slot in due {
                     self.take_leader(slot, &topics);
+                }
+                for slot in all.iter().filter(|s| s.with(|s| s.leader.is_none())) {
+                    if let Some(Ok(topic)) = topics.get(&slot.name().topic) {
+                        self.mirror.learn_leader(slot, topic);
+                    }
                 }
                 self.metadata.succeeded();
                 None
@@ -283,19 +370,65 @@ impl Conductor {
         slot.back_off(&text, now_ms());
     }
 
+    /// Compares the content of partitions whose turn it is, a task for each broker. Gives the time of the next turn.
+    fn check_content(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
+        let now = Instant::now();
+        let mut by_node: BTreeMap<i32, Vec<Turn>> = BTreeMap::new();
+        let mut next: Option<Instant> = None;
+        for slot in slots {
+            let Some(due) = slot.check_due() else {
+                continue;
+            };
+            match Turn::begin(slot, now) {
+                Some(turn) => {
+                    if let Some(turn) = turn.or_settle() {
+                        by_node.entry(turn.node()).or_default().push(turn);
+                    }
+                }
+                None => next = Some(next.map_or(due, |n| n.min(due))),
+            }
+        }
+        for (node, turns) in by_node {
+            let (mirror, source) = (self.mirror.clone(), self.source.clone());
+            self.asking.spawn(checks::run(mirror, source, node, turns));
+        }
+        next
+    }
+
+    /// Asks where the logs end of which no Fetch has told for a while (a quota holds it back, a broker is away).
+    fn ask_ends(&mut self, slots: &[Arc<Slot>]) {
+        let now = now_ms();
+        let mut by_node: BTreeMap<i32, Vec<Arc<Slot>>> = BTreeMap::new();
+        for slot in slots {
+            let told = slot.tracked.lock().progress.last_fetch_ms;
+            if told.is_none_or(|ms| now - ms >= ENDS_AFTER_MS)
+                && let Some(leader) = slot.with(|s| s.leader)
+            {
+                by_node.entry(leader.node).or_default().push(slot.clone());
+            }
+        }
+        for (node, slots) in by_node {
+            let (mirror, source) = (self.mirror.clone(), self.source.clone());
+            self.asking.spawn(async move {
+                if let Err(e) = log_ends(&source, node, &slots).await {
+                    debug!(mirror = %mirror.name(), node, "log ends are not known: {e}");
+                }
+            });
+        }
+    }
+
     /// Puts every partition with a leader on its session. Gives the time at which a broker may be tried again.
     fn place(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
-        let round_trip = self.source.cluster().ok().and_then(|c| c.round_trip_min());
-        let fetchers = fetchers(self.mirror.settings().fetch.fetchers, round_trip);
+        let fetchers = self.fetchers();
         let dirs = Directories::of(slots);
         let mut groups: BTreeMap<SessionKey, Vec<Arc<Slot>>> = BTreeMap::new();
         for slot in slots {
-            if let Some(leader) = slot.with(|s| s.leader) {
-                let index = fetcher_index(&slot.name().topic, slot.name().partition, fetchers);
-                // Each directory has sessions of its own: one whose disk does not answer holds up no other.
-                let index = index + fetchers * dirs.ordinal(slot);
+            // One that is new to its session waits outside: joining is what ends a long poll.
+            let leader = slot.with(|s| s.leader.filter(|_| s.placed || !s.is_unchecked()));
+            if let Some(leader) = leader {
+                slot.with(|s| s.placed = true);
                 groups
-                    .entry((leader.node, index))
+                    .entry(session_key(slot, leader, fetchers, &dirs))
                     .or_default()
                     .push(slot.clone());
             }
@@ -327,6 +460,11 @@ impl Conductor {
         next
     }
 
+    fn fetchers(&self) -> i32 {
+        let round_trip = self.source.cluster().ok().and_then(|c| c.round_trip_min());
+        fetchers(self.mirror.settings().fetch.fetchers, round_trip)
+    }
+
     fn start_session(&mut self, key: SessionKey, group: Vec<Arc<Slot>>) {
         let shared = Arc::new(SessionShared::default());
         shared.replace(Table::new(group));
@@ -337,8 +475,8 @@ impl Conductor {
             key,
         );
         self.sessions.insert(key, shared);
-        self.running
-            .spawn(async move { (key, session.run().await) });
+        let task = self.running.spawn(session.run());
+        self.tasks.insert(task.id(), key);
     }
 
     /// `mirror.disconnect.fail.after.ms`. True when it has to be looked at again.
@@ -388,6 +526,38 @@ impl Directories {
         let at = self.0.iter().position(|d| d == dir);
         at.and_then(|at| i32::try_from(at).ok()).unwrap_or(0)
     }
+}
+
+/// The session that serves a partition with this leader.
+fn session_key(
+    slot: &Slot,
+    leader: SourceLeader,
+    fetchers: i32,
+    dirs: &Directories,
+) -> SessionKey {
+    let name = slot.name();
+    let index = fetcher_index(&name.topic, name.partition, fetchers);
+    // Each directory has sessions of its own: one whose disk does not answer holds up no other.
+    (leader.node, index + fetchers * dirs.ordinal(slot))
+}
+
+async fn log_ends(source: &SourceClient, node: i32, slots: &[Arc<Slot>]) -> Result<(), AskError> {
+    let handle = source.note_broker(source.cluster()?.broker(node).await)?;
+    for chunk in slots.chunks(ENDS_CHUNK) {
+        let names: Vec<(Str, i32)> = chunk
+            .iter()
+            .map(|s| (s.name().topic.clone(), s.name().partition))
+            .collect();
+        let ends = list_bounds(source, &handle, &names, true).await?;
+        let now = now_ms();
+        for (slot, end) in chunk.iter().zip(ends) {
+            if let Ok(end) = end {
+                let local_end = slot.local.log().log_end_offset();
+                slot.tracked.lock().ends_at(end, local_end, now);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Sessions to each source broker when so many are `configured`.

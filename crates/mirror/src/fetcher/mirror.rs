@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -35,6 +35,9 @@ const WRONG_CLUSTER_BELIEVED: Duration = Duration::from_secs(2);
 /// First and longest pause between requests for a higher leader epoch that failed.
 const EPOCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
+/// An answer may begin beyond its own high watermark only by a race, which the next one does not have: so often in a row is a lie.
+const BEYOND_TIMES_MAX: u32 = 3;
+
 /// A partition the control plane wants fetched.
 pub(super) struct Wanted {
     pub(super) assignment: FetchAssignment,
@@ -53,6 +56,8 @@ pub(super) struct MirrorPlane {
     tracked: Mutex<HashMap<SlotKey, Arc<Mutex<Tracked>>>>,
     /// Another cluster answered, and until when that is believed without asking again.
     wrong_cluster: Mutex<Option<(Str, Instant)>>,
+    /// The refresh has come by: log ends that no Fetch has told shall be asked for.
+    ends_wanted: AtomicBool,
     wake: Notify,
     replicas: Arc<ReplicaManager>,
     events: Arc<dyn FetchEvents>,
@@ -76,6 +81,7 @@ impl MirrorPlane {
             wanted: Mutex::default(),
             tracked: Mutex::default(),
             wrong_cluster: Mutex::default(),
+            ends_wanted: AtomicBool::new(false),
             wake: Notify::new(),
             replicas,
             events,
@@ -141,7 +147,7 @@ impl MirrorPlane {
                 return;
             }
             if current && entry.assignment == assignment {
-                let unparked = |slot: &Arc<Slot>| slot.with(|s| std::mem::take(&mut s.parked));
+                let unparked = |slot: &Arc<Slot>| slot.with(|s| s.unpark());
                 if entry.slot.as_ref().is_none_or(unparked) {
                     self.wake();
                 }
@@ -226,6 +232,7 @@ impl MirrorPlane {
     pub(super) fn count_truncated(&self, key: SlotKey, offsets: i64) {
         let tracked = self.tracked.lock().entry(key).or_default().clone();
         let mut tracked = tracked.lock();
+        tracked.moved_on();
         tracked.progress.truncated_offsets += u64::try_from(offsets).unwrap_or(0);
     }
 
@@ -242,7 +249,7 @@ impl MirrorPlane {
     pub(super) fn learn_leaders(&self, topics: &[SourceTopic]) {
         self.clear_wrong_cluster();
         let by_name: HashMap<&str, &SourceTopic> = topics.iter().map(|t| (&*t.name, t)).collect();
-        let mut moved = false;
+        let mut moved = !self.ends_wanted.swap(true, Ordering::AcqRel);
         for slot in self.slots() {
             if let Some(topic) = by_name.get(&*slot.name().topic) {
                 moved |= self.learn_leader(&slot, topic);
@@ -284,10 +291,13 @@ impl MirrorPlane {
                 .is_none_or(|known| leader.epoch > known.epoch || leader.epoch < 0);
             let changed = newer && s.leader != Some(leader);
             if changed {
-                s.leader = Some(leader);
+                s.set_leader(Some(leader));
             }
             changed
         });
+        if changed {
+            slot.has_leader_again();
+        }
         if changed && leader.epoch >= 0 {
             self.keep_epoch_above(slot, leader.epoch);
         }
@@ -318,6 +328,11 @@ impl MirrorPlane {
         }
     }
 
+    /// Whether log ends shall be asked for; asked once a refresh.
+    pub(super) fn take_ends_wanted(&self) -> bool {
+        self.ends_wanted.swap(false, Ordering::AcqRel)
+    }
+
     pub(super) fn refresh_wanted(&self, topic: &Str) {
         self.events.refresh_wanted(&self.name, topic);
     }
@@ -331,10 +346,19 @@ impl MirrorPlane {
             if let Some(appended) = &end.appended {
                 tracked.progress.appended = true;
                 tracked.progress.bytes_total += appended.bytes;
+                tracked.moved_on();
+            } else {
+                tracked.no_stall();
             }
         }
         slot.fine();
-        if end.log_start > slot.local.log().log_start_offset()
+        if end.log_start > end.high_watermark {
+            let text = format!(
+                "the source says that its log begins at {} and ends at {}",
+                end.log_start, end.high_watermark
+            );
+            slot.tracked.lock().troubled(&text, now_ms);
+        } else if end.log_start > slot.local.log().log_start_offset()
             && let Err(e) = slot
                 .local
                 .mirror_advance_log_start(end.log_start.min(local_end))
@@ -406,9 +430,54 @@ impl MirrorPlane {
 
     /// The logs differ: nothing more is fetched until the control plane has compared them.
     pub(super) fn diverged(&self, slot: &Arc<Slot>, text: String) {
+        if !slot.is_live() {
+            return;
+        }
+        let (allowed, times) = {
+            let mut tracked = slot.tracked.lock();
+            let allowed = tracked.may_diverge(Instant::now());
+            (allowed, tracked.divergences())
+        };
+        if let Err(wait) = allowed {
+            let text = format!(
+                "{text}; compared {times} times without finding what to cut: the source's answers contradict each other"
+            );
+            slot.stall(wait, &text, now_ms());
+            return;
+        }
         if self.park(slot) {
             warn!(mirror = %self.name, partition = %slot.name(), "{text}");
             self.events.diverged(slot.name(), text);
+        }
+    }
+
+    /// An answer with records or an error moved nothing: the first may be followed by another question, those after it wait.
+    /// Gives how often in a row.
+    pub(super) fn stalled(&self, slot: &Arc<Slot>, text: &str) -> u32 {
+        let (wait, times) = slot.tracked.lock().stalled();
+        if let Some(wait) = wait {
+            slot.stall(wait, &format!("{text} ({times} times in a row)"), now_ms());
+        }
+        times
+    }
+
+    /// The records of an answer could not be used although they were wanted.
+    pub(super) fn took_nothing(&self, slot: &Arc<Slot>, end: &ReadingEnd, bytes: u32) {
+        let Some((first, last)) = end.beyond else {
+            let size = end.cut_batch_bytes;
+            let text = format!(
+                "the source sent {bytes} bytes of records that begin with a batch of {size}, and nothing could be appended"
+            );
+            self.stalled(slot, &text);
+            return;
+        };
+        let text = format!(
+            "the source sent a batch at offsets {first} to {last}, beyond the end {} that it claims; it was not stored",
+            end.high_watermark
+        );
+        if self.stalled(slot, &text) >= BEYOND_TIMES_MAX {
+            let kind = FailureKind::Limited;
+            self.failed(slot, FetchFailure { kind, text });
         }
     }
 
@@ -418,6 +487,13 @@ impl MirrorPlane {
             warn!(mirror = %self.name, partition = %slot.name(), "{}", failure.text);
             self.events.failed(slot.name(), failure);
         }
+    }
+
+    /// As [`MirrorPlane::failed`], also when it was given up before but nobody may have heard of it.
+    pub(super) fn failed_unheard(&self, slot: &Arc<Slot>, failure: FetchFailure) {
+        self.park(slot);
+        warn!(mirror = %self.name, partition = %slot.name(), "{}", failure.text);
+        self.events.failed(slot.name(), failure);
     }
 
     /// False when it is over anyway.
@@ -448,7 +524,8 @@ impl MirrorPlane {
             ReplicaError::Log(
                 LogError::BadBatch(_)
                 | LogError::NotContinuous { .. }
-                | LogError::EpochBackwards { .. },
+                | LogError::EpochBackwards { .. }
+                | LogError::EpochBeyondClaim { .. },
             ) => {
                 let text = format!("the source sent records that cannot be kept: {error}");
                 self.failed(

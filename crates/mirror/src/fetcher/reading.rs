@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use tarn_log::{LogError, MirrorAppendInfo};
+use tarn_log::{LogError, MirrorAppendInfo, MirrorBounds};
 use tarn_replica::ReplicaError;
 use tarn_wire::fetch_stream::FetchPartitionStart;
 
 use super::ahead;
 use super::slot::{Slot, is_empty};
+use crate::claims;
 use crate::source::now_ms;
 
 /// Bytes of a batch that say what it is.
@@ -46,6 +47,10 @@ pub(super) struct ReadingEnd {
     pub(super) appended: Option<MirrorAppendInfo>,
     /// Size of a first batch that did not fit into the answer, 0 = none.
     pub(super) cut_batch_bytes: i32,
+    /// It brought records, and nothing of them could be used although they were wanted.
+    pub(super) moved_nothing: bool,
+    /// Offsets of the first batch that reaches beyond the end which the source claims.
+    pub(super) beyond: Option<(i64, i64)>,
     /// It was asked for ahead and begins after our log end; nothing of it was kept.
     pub(super) left_a_gap: bool,
 }
@@ -75,6 +80,8 @@ pub(super) struct Reading {
     pub(super) slot: Arc<Slot>,
     pub(super) start: FetchPartitionStart,
     asked: Asked,
+    /// What its batches may carry.
+    bounds: MirrorBounds,
     head: Vec<u8>,
     /// Bytes of a batch to be passed over that are still to come, and whether one was.
     pass_over: u64,
@@ -91,13 +98,16 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// `fenced_with` = the leader epoch that the source compared with its own; `None` = none.
     pub(super) fn new(
         index: usize,
         slot: Arc<Slot>,
         start: FetchPartitionStart,
         asked: Asked,
+        fenced_with: Option<i32>,
     ) -> Reading {
         Reading {
+            bounds: claims::bounds(fenced_with, start.high_watermark),
             index,
             slot,
             start,
@@ -191,7 +201,8 @@ impl Reading {
             // The log moved since it was asked for.
             Asked::AtEnd(asked) if asked != end => return Ok(Begin::Leave),
             Asked::AtEnd(_) => {
-                if is_current && is_empty(local) && base >= 0 && base < end && end <= last {
+                let is_claimed = base >= 0 && last < self.bounds.offset_end;
+                if is_current && is_claimed && is_empty(local) && base < end && end <= last {
                     // The source's log starts inside this batch; a log can only start with a whole one.
                     local.mirror_truncate_fully_and_start_at(base)?;
                     end = base;
@@ -207,7 +218,7 @@ impl Reading {
             Asked::Ahead => {}
         }
         self.opened_at = end;
-        let is_open = self.slot.open_append(end, now_ms())?;
+        let is_open = self.slot.open_append(end, self.bounds, now_ms())?;
         Ok(if is_open { Begin::Append } else { Begin::Leave })
     }
 
@@ -248,12 +259,14 @@ impl Reading {
             Some(append) => Some(append.finish().map_err(Trouble::from)?),
             None => None,
         };
-        let nothing_fit =
-            appended.as_ref().is_none_or(|info| info.batches == 0) && self.head.len() >= 12;
+        let nothing_came = appended.as_ref().is_none_or(|info| info.batches == 0);
+        let nothing_fit = nothing_came && self.head.len() >= 12;
         Ok(ReadingEnd {
             high_watermark: self.start.high_watermark,
             log_start: self.start.log_start_offset,
             left_a_gap: self.left_a_gap,
+            beyond: appended.as_ref().and_then(|info| info.beyond),
+            moved_nothing: nothing_came && self.taken > 0 && !self.over && !is_ahead,
             // Asked for ahead, the next Fetch from our log end tells.
             cut_batch_bytes: if nothing_fit && !self.over && !is_ahead {
                 self.batch_bytes()

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::ahead::{Ahead, Coming};
 use super::answers::{OnError, on_error};
+use super::idle::Idle;
 use super::incremental::{Ask, FetchSession, Plan, Wants};
 use super::mirror::MirrorPlane;
 use super::pace::{Answer, Pace};
@@ -36,6 +37,8 @@ const FETCH_VERSIONS: VersionRange = VersionRange::new(4, 18);
 const FETCH_BY_NAME_MAX: i16 = 12;
 /// First version with fetch sessions.
 const FETCH_SESSIONS_FROM: i16 = 7;
+/// First version in which the source compares the leader epoch that we know with its own.
+const FETCH_FENCED_FROM: i16 = 9;
 /// Sessions refused in a row before the connection is given up.
 const SESSION_LOSSES_MAX: u32 = 5;
 /// A waiting Fetch is given up for new partitions at most once in this time, by connecting again.
@@ -115,6 +118,9 @@ pub(super) struct Session {
     good: Vec<(usize, ReadingEnd)>,
     /// An answer was complete since the last look.
     complete: bool,
+    /// Whether the version that was sent carries the leader epoch that fences it.
+    fences: bool,
+    idle: Idle,
 }
 
 impl Session {
@@ -154,6 +160,8 @@ impl Session {
             compare: Vec::new(),
             good: Vec::new(),
             complete: false,
+            fences: false,
+            idle: Idle::default(),
         };
         session.take_table();
         session
@@ -221,6 +229,11 @@ impl Session {
             };
             self.read_answer(&mut connection, first, is_asked_ahead, negotiated)
                 .await?;
+            if let Some(pause) = self.idle.take_pause() {
+                self.keep_books();
+                self.show_idle();
+                tokio::time::sleep(pause).await;
+            }
             if self.hungry == 0
                 && let Some(rest) = self.pace.rest(self.table.slots.len())
             {
@@ -236,6 +249,8 @@ impl Session {
             .plan(&mut self.wants, version >= FETCH_SESSIONS_FROM);
         let request = self.request(&plan, version);
         (self.sent_at, self.asked_bytes) = (Instant::now(), request.max_bytes);
+        self.idle.asked(request.max_wait_ms);
+        self.fences = version >= FETCH_FENCED_FROM;
         connection.send_fetch(&request, version).await?;
         Ok(())
     }
@@ -523,7 +538,10 @@ impl Session {
         self.round += 1;
         loop {
             match event {
-                FetchEvent::Header(header) => self.header(connection, &header).await?,
+                FetchEvent::Header(header) => {
+                    self.idle.begin(header.throttle_time_ms);
+                    self.header(connection, &header).await?;
+                }
                 FetchEvent::Topic { .. } => {}
                 FetchEvent::PartitionStart(start) => reading = self.begin(start),
                 FetchEvent::Records(piece) => {
@@ -547,7 +565,11 @@ impl Session {
                 }
                 FetchEvent::End { node_endpoints } => {
                     self.learn(&node_endpoints);
-                    self.complete = true;
+                    let is_news = self.idle.end(waited + begun.elapsed(), bytes);
+                    self.complete |= is_news;
+                    if !is_news {
+                        return Ok(());
+                    }
                     let answer = Answer {
                         asked_bytes,
                         waited,
@@ -601,12 +623,16 @@ impl Session {
     /// A partition's part of the answer begins; `None` when it is nothing we asked for.
     fn begin(&mut self, start: FetchPartitionStart) -> Option<Reading> {
         let index = self.table.find(&start)?;
+        let known = self.fetch.asked(index);
         let asked = if self.estimated == Some(index) {
             self.estimated = None;
             Asked::Ahead
         } else {
-            Asked::AtEnd(self.fetch.asked(index)?.fetch_offset)
+            Asked::AtEnd(known?.fetch_offset)
         };
+        let fenced_with = known
+            .map(|ask| ask.current_leader_epoch)
+            .filter(|&epoch| self.fences && epoch >= 0);
         let before = std::mem::replace(&mut self.answered_in[index], self.round);
         if before == self.round {
             return None;
@@ -617,6 +643,7 @@ impl Session {
             self.table.slots[index].clone(),
             start,
             asked,
+            fenced_with,
         ))
     }
 
@@ -624,11 +651,13 @@ impl Session {
         let (index, slot) = (reading.index, reading.slot.clone());
         let code = ErrorCode(reading.start.error_code);
         if code != ErrorCode::NONE {
+            self.idle.moved();
             self.fetch.name_again(index, &mut self.wants);
             self.partition_error(index, code, tags);
             return;
         }
         if let Some(diverging) = tags.diverging_epoch {
+            self.idle.moved();
             self.fetch.name_again(index, &mut self.wants);
             let text = format!(
                 "the source's log differs from ours: its epoch {} ends at offset {}, ours goes on to {}",
@@ -639,9 +668,17 @@ impl Session {
             self.mirror.diverged(&slot, text);
             return;
         }
+        let bytes = reading.start.records_len.unwrap_or(0);
         match reading.end() {
             Ok(end) => {
                 slot.with(|s| s.bytes_min = end.cut_batch_bytes);
+                if end.moved_nothing {
+                    self.mirror.took_nothing(&slot, &end, bytes);
+                    return;
+                }
+                if end.appended.is_some() {
+                    self.idle.moved();
+                }
                 if end.left_a_gap {
                     self.ahead.left_a_gap();
                 }
@@ -673,21 +710,26 @@ impl Session {
                 });
                 let known = slot.with(|s| s.leader);
                 let moved = hint.filter(|h| known.is_none_or(|k| h.epoch >= k.epoch && *h != k));
-                slot.with(|s| s.leader = moved);
+                slot.with(|s| s.set_leader(moved));
                 if moved.is_none() {
                     slot.back_off(&text, now_ms());
                     self.mirror.refresh_wanted(&slot.name().topic);
+                } else {
+                    self.mirror.stalled(&slot, &text);
                 }
                 self.mirror.wake();
             }
             OnError::LookAtTopic => {
-                slot.with(|s| s.leader = None);
+                slot.with(|s| s.set_leader(None));
                 slot.back_off(&text, now_ms());
                 self.mirror.refresh_wanted(&slot.name().topic);
                 self.mirror.wake();
             }
             OnError::Wait => slot.back_off(&text, now_ms()),
-            OnError::CompareBounds => self.compare.push(index),
+            OnError::CompareBounds => {
+                self.compare.push(index);
+                self.mirror.stalled(&slot, &text);
+            }
             OnError::Fail(failure) => self.mirror.failed(&slot, failure),
         }
     }
@@ -717,6 +759,15 @@ impl Session {
         let now = now_ms();
         for (index, end) in std::mem::take(&mut self.good) {
             self.mirror.answered(&self.table.slots[index], &end, now);
+        }
+    }
+
+    /// Says on every partition that the source holds its answers back, or gives none.
+    fn show_idle(&self) {
+        let Some(text) = self.idle.text() else { return };
+        let now = now_ms();
+        for slot in self.table.slots.iter().filter(|s| s.is_live()) {
+            slot.tracked.lock().troubled(&text, now);
         }
     }
 

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tarn_client::Backoff;
+use tarn_log::MirrorBounds;
 use tarn_replica::{Partition, PartitionMirrorAppend, ReplicaError};
 use tarn_wire::{Str, Uuid};
 use tokio::time::Instant;
 
+use super::watch::{DIVERGENCES, STALLS, Watch};
 use crate::seam::{FetchAssignment, FetchProgress, MirrorPartition};
 
 /// Longest pause of one partition after errors.
@@ -30,16 +32,72 @@ pub(super) struct SourceLeader {
 }
 
 /// What is kept of a partition beyond one assignment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) progress: FetchProgress,
     /// The last answer found us at the source's high watermark.
     caught_up: bool,
     /// When that was last so, or when the first answer came.
     caught_up_ms: Option<i64>,
+    /// Answers in a row that moved nothing.
+    stalls: Watch,
+    /// Divergences reported in a row without any progress, and when the next may be.
+    divergences: Watch,
+    divergence_not_before: Option<Instant>,
+}
+
+impl Default for Tracked {
+    fn default() -> Tracked {
+        Tracked {
+            progress: FetchProgress::default(),
+            caught_up: false,
+            caught_up_ms: None,
+            stalls: Watch::new(STALLS),
+            divergences: Watch::new(DIVERGENCES),
+            divergence_not_before: None,
+        }
+    }
 }
 
 impl Tracked {
+    /// Records were appended or cut.
+    pub(super) fn moved_on(&mut self) {
+        self.stalls.moved();
+        self.divergences.moved();
+        self.divergence_not_before = None;
+    }
+
+    /// The answers are as they should be again.
+    pub(super) fn no_stall(&mut self) {
+        self.stalls.moved();
+    }
+
+    /// An answer moved nothing although it should: how long to wait, and how many there were.
+    pub(super) fn stalled(&mut self) -> (Option<Duration>, u32) {
+        (self.stalls.nothing_moved(), self.stalls.in_a_row())
+    }
+
+    /// A divergence is to be reported: `Err` = not before this time, because the last ones led to nothing.
+    pub(super) fn may_diverge(&mut self, now: Instant) -> Result<(), Duration> {
+        if let Some(until) = self.divergence_not_before.filter(|&until| until > now) {
+            return Err(until - now);
+        }
+        let wait = self.divergences.nothing_moved();
+        self.divergence_not_before = wait.map(|wait| now + wait);
+        Ok(())
+    }
+
+    /// Divergences reported in a row.
+    pub(super) fn divergences(&self) -> u32 {
+        self.divergences.in_a_row()
+    }
+
+    /// The source's log end as another question than Fetch found it. No fetch, so its age stays.
+    pub(super) fn ends_at(&mut self, high_watermark: i64, local_end: i64, now_ms: i64) {
+        self.progress.source_high_watermark = Some(high_watermark);
+        self.moved(local_end, now_ms);
+    }
+
     /// A good answer: the source's bounds, and our log end after it.
     pub(super) fn answered(
         &mut self,
@@ -110,6 +168,13 @@ pub(super) struct SlotState {
     pub(super) leader: Option<SourceLeader>,
     /// Not asked for before.
     pub(super) blocked_until: Option<Instant>,
+    /// It waits because nothing moved, which fresh metadata does not change.
+    stalled: bool,
+    /// Nothing is copied before the content was compared with the source's, and whether that is under way.
+    check_due: bool,
+    checking: bool,
+    /// A session has it or had it.
+    pub(super) placed: bool,
     backoff: Backoff,
     /// The local log is empty: the source's log start must be known first.
     pub(super) needs_start: bool,
@@ -117,6 +182,31 @@ pub(super) struct SlotState {
     pub(super) bytes_min: i32,
     /// Highest local epoch that was asked for.
     pub(super) epoch_asked: i32,
+}
+
+impl SlotState {
+    /// Takes the leader. Another one, or one after none was known, may lead another history.
+    pub(super) fn set_leader(&mut self, leader: Option<SourceLeader>) {
+        if leader.is_some() && leader != self.leader {
+            self.check_due = true;
+        }
+        self.leader = leader;
+    }
+
+    /// The control plane lets it go on; true when it was parked.
+    pub(super) fn unpark(&mut self) -> bool {
+        self.check_due |= self.parked;
+        std::mem::take(&mut self.parked)
+    }
+
+    /// Whether nothing may be copied before the content was compared.
+    pub(super) fn is_unchecked(&self) -> bool {
+        self.check_due || self.checking
+    }
+
+    fn is_open(&self) -> bool {
+        !self.closed && !self.parked
+    }
 }
 
 /// A partition being fetched.
@@ -142,6 +232,10 @@ impl Slot {
             append: None,
             leader: None,
             blocked_until: None,
+            stalled: false,
+            check_due: true,
+            checking: false,
+            placed: false,
             backoff: Backoff::new(backoff, BACKOFF_MAX.max(backoff)),
             needs_start,
             bytes_min: 0,
@@ -181,13 +275,47 @@ impl Slot {
     /// Whether a fetch may ask for the partition now.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
         let state = self.local.log().wait_for(&self.state);
-        !state.closed && !state.parked && state.blocked_until.is_none_or(|until| until <= now)
+        state.is_open()
+            && !state.is_unchecked()
+            && state.blocked_until.is_none_or(|until| until <= now)
+    }
+
+    /// Whether metadata may be asked for its leader now.
+    pub(super) fn may_seek_leader(&self, now: Instant) -> bool {
+        let state = self.local.log().wait_for(&self.state);
+        state.is_open() && state.blocked_until.is_none_or(|until| until <= now)
+    }
+
+    /// Takes the turn to compare its content with the source's leader, which is given; `None` = not due, or not now.
+    pub(super) fn begin_check(&self, now: Instant) -> Option<SourceLeader> {
+        let mut state = self.local.log().wait_for(&self.state);
+        let is_due = state.is_open() && state.check_due && !state.checking;
+        let leader = state.leader.filter(|_| is_due)?;
+        if state.blocked_until.is_some_and(|until| until > now) {
+            return None;
+        }
+        (state.check_due, state.checking) = (false, true);
+        Some(leader)
+    }
+
+    /// The turn is over; `again` = without a verdict.
+    pub(super) fn end_check(&self, again: bool) {
+        let mut state = self.local.log().wait_for(&self.state);
+        state.checking = false;
+        state.check_due |= again;
+    }
+
+    /// Whether a comparison waits for its turn; the time before which it has none.
+    pub(super) fn check_due(&self) -> Option<Instant> {
+        let state = self.local.log().wait_for(&self.state);
+        let is_due = state.is_open() && state.check_due && !state.checking;
+        let has_leader = state.leader.is_some();
+        (is_due && has_leader).then(|| state.blocked_until.unwrap_or_else(Instant::now))
     }
 
     /// Whether anything will ever be asked again without the control plane.
     pub(super) fn is_live(&self) -> bool {
-        let state = self.local.log().wait_for(&self.state);
-        !state.closed && !state.parked
+        self.local.log().wait_for(&self.state).is_open()
     }
 
     /// Waits longer after each call until [`Slot::fine`]; shows the reason.
@@ -196,6 +324,24 @@ impl Slot {
         let mut state = self.local.log().wait_for(&self.state);
         let wait = state.backoff.next_wait();
         state.blocked_until = Some(Instant::now() + wait);
+        state.stalled = false;
+    }
+
+    /// Nothing moves: waits so long, and shows why.
+    pub(super) fn stall(&self, wait: Duration, text: &str, now_ms: i64) {
+        self.tracked.lock().troubled(text, now_ms);
+        let mut state = self.local.log().wait_for(&self.state);
+        state.blocked_until = Some(Instant::now() + wait);
+        state.stalled = true;
+    }
+
+    /// The source knows a good leader: what waited for one goes on.
+    pub(super) fn has_leader_again(&self) {
+        let mut state = self.local.log().wait_for(&self.state);
+        if !state.stalled {
+            state.backoff.reset();
+            state.blocked_until = None;
+        }
     }
 
     /// Errors are over.
@@ -203,17 +349,25 @@ impl Slot {
         let mut state = self.local.log().wait_for(&self.state);
         state.backoff.reset();
         state.blocked_until = None;
+        state.stalled = false;
     }
 
-    /// Opens an append at `offset`; `Ok(false)` when the assignment is over.
-    pub(super) fn open_append(&self, offset: i64, now_ms: i64) -> Result<bool, ReplicaError> {
+    /// Opens an append at `offset` for batches within `bounds`; `Ok(false)` when the assignment is over, or the content must be compared first.
+    pub(super) fn open_append(
+        &self,
+        offset: i64,
+        bounds: MirrorBounds,
+        now_ms: i64,
+    ) -> Result<bool, ReplicaError> {
         let mut state = self.local.log().wait_for(&self.state);
-        if state.closed || state.parked {
+        if !state.is_open() || state.is_unchecked() {
             return Ok(false);
         }
         // One that was left behind by a task that is gone.
         state.append = None;
-        state.append = Some(self.local.mirror_append(offset, now_ms)?);
+        let mut append = self.local.mirror_append(offset, now_ms)?;
+        append.set_bounds(bounds);
+        state.append = Some(append);
         Ok(true)
     }
 

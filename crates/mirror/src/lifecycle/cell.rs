@@ -100,6 +100,8 @@ pub(crate) struct Cell {
     queued: Option<Event>,
     /// Nothing is tried before this, epoch ms.
     due_ms: i64,
+    /// The last failure was about reaching the source.
+    lacks_source: bool,
     /// How often the fetcher was made sure of since the action began.
     ensured: u32,
     store_failures: u32,
@@ -132,6 +134,7 @@ impl Cell {
             job: None,
             queued: None,
             due_ms: 0,
+            lacks_source: false,
             ensured: 0,
             store_failures: 0,
             delay: None,
@@ -450,6 +453,7 @@ impl Cell {
         let repeated = self.now.state == MirrorState::Failed
             && self.now.error.as_deref() == Some(failure.text.as_str());
         if !repeated && self.desired == DesiredState::Mirroring {
+            self.lacks_source = failure.kind == FailureKind::Connectivity;
             self.on(
                 Event::Failed {
                     kind: failure.kind,
@@ -458,6 +462,15 @@ impl Cell {
                 at,
             );
         }
+    }
+
+    /// The source answers: what FAILED because it could not be reached is retried now. True when that ended a wait.
+    pub(crate) fn source_answers(&mut self) -> bool {
+        let waits = self.action == Action::AwaitRetry && self.lacks_source;
+        if waits {
+            self.due_ms = 0;
+        }
+        waits
     }
 
     /// A past failure is still on record although it mirrors again.

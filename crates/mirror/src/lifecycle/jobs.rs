@@ -16,6 +16,25 @@ use crate::transition::{Event, PartitionRecord};
 
 type Place = (Uuid, i32);
 
+/// Frees a partition whose job panics, with a word: without it the job would count as running for ever.
+struct PanicWord<'a> {
+    life: &'a LifeCycle,
+    place: Place,
+    generation: u64,
+}
+
+impl Drop for PanicWord<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let text = "its work panicked, which is a defect of this broker (its log says where); it is tried again";
+            self.life.finish(self.place, self.generation, |cell, at| {
+                cell.again(text.to_owned(), at);
+            });
+            self.life.wake.notify_one();
+        }
+    }
+}
+
 impl LifeCycle {
     /// Runs a job to its end or its cancellation. A cancelled job leaves no result.
     pub(super) async fn run_job(
@@ -27,6 +46,11 @@ impl LifeCycle {
     ) {
         let Some(partition) = self.cells.lock().get(&place).map(|c| c.partition.clone()) else {
             return;
+        };
+        let _word = PanicWord {
+            life: &self,
+            place,
+            generation,
         };
         let work = async {
             match kind {
@@ -71,9 +95,12 @@ impl LifeCycle {
             .tools
             .replicas
             .partition_by_id(&partition.topic_id, partition.partition);
-        let log = found
-            .ok()
-            .map(|p| (p.log().latest_epoch(), p.log().log_end_offset()));
+        let log = match found {
+            Ok(p) if stop::cut_unusable_tail(&p).await.is_ok() => {
+                Some((p.log().latest_epoch(), p.log().log_end_offset()))
+            }
+            _ => None,
+        };
         self.ask_for_epoch(partition);
         self.finish(place, generation, |cell, at| cell.quiesced(log, at));
     }

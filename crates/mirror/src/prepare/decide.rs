@@ -53,6 +53,8 @@ pub struct Evidence {
     pub only_markers_behind: bool,
     /// The last batch of our log is the very same at the source; `None` = not compared.
     pub tail_is_same: Option<bool>,
+    /// Topic ids on both sides prove that it is the same topic.
+    pub is_same_topic: bool,
 }
 
 /// What to do with the local log.
@@ -147,7 +149,9 @@ pub fn decide(local: &LocalFacts, lookup: &Lookup, evidence: &Evidence) -> Decis
     let replaced = evidence
         .source_end
         .is_some_and(|source_end| source_end >= end);
-    if local.consent || (local.written_by_this_mirror && replaced) {
+    // Without topic ids a log that shares nothing with ours may be that of a topic made anew.
+    let is_ours = local.written_by_this_mirror && evidence.is_same_topic;
+    if local.consent || (is_ours && replaced) {
         return Decision::DiscardAll { reason };
     }
     Decision::Refuse(needs_consent(&format!(

@@ -21,6 +21,7 @@ fn evidence(matched: ChainMatch) -> Evidence {
         source_end: Some(1_000),
         only_markers_behind: false,
         tail_is_same: None,
+        is_same_topic: true,
     }
 }
 
@@ -205,5 +206,28 @@ proptest! {
     fn an_empty_log_needs_no_decision(at in 0i64..100, matched in any_match()) {
         let ours = LocalFacts { log_start: at, ..local(&[], at) };
         prop_assert_eq!(decide(&ours, &Lookup::Unknown("x".into()), &evidence(matched)), Decision::NoTruncation);
+    }
+}
+
+/// M02: a log that shares nothing with ours is given up only where topic ids say that it is the same topic.
+#[test]
+fn without_topic_ids_nothing_is_given_up_for_a_log_that_shares_nothing() {
+    let ours = LocalFacts {
+        occasion: Occasion::Divergence,
+        written_by_this_mirror: true,
+        ..local(&[(3, 0)], 60)
+    };
+    for (is_same_topic, gives_up) in [(true, true), (false, false)] {
+        let facts = Evidence {
+            is_same_topic,
+            ..evidence(ChainMatch::UpTo(0))
+        };
+        let got = decide(&ours, &Lookup::NoRecord, &facts);
+        assert_eq!(
+            matches!(got, Decision::DiscardAll { .. }),
+            gives_up,
+            "{got:?}"
+        );
+        assert_eq!(matches!(got, Decision::Refuse(_)), !gives_up, "{got:?}");
     }
 }

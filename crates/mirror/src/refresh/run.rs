@@ -230,6 +230,7 @@ impl Refresher {
         };
         let present: Vec<SourceTopic> = answers.iter().filter_map(present).collect();
         self.tools.data.source_metadata(mirror, &present);
+        self.life.source_answers(mirror);
         // What was committed meanwhile counts, not what was there when the source was asked.
         let image = self.tools.metadata.image();
         let config = MirrorConfig::of(&image, mirror, &self.tools.settings);

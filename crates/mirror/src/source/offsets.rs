@@ -1,18 +1,18 @@
-//! Questions to the leader of one source partition: log bounds, ends of epochs, one batch.
+//! Questions about log bounds, and everything a preparation asks of the leader of one source partition.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use tarn_client::{Handle, MetadataTopics};
-use tarn_wire::messages::fetch_request::{FetchPartition, FetchTopic};
+use tarn_replica::Partition;
 use tarn_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use tarn_wire::messages::offset_for_leader_epoch_request::{
-    OffsetForLeaderPartition, OffsetForLeaderTopic,
-};
-use tarn_wire::messages::{
-    FetchRequest, ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest,
-};
-use tarn_wire::{ErrorCode, Message, Str, Uuid, VersionRange};
+use tarn_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
+use tarn_wire::{ErrorCode, Message, Str, Uuid};
 
-use super::{AskError, SourceClient, SourceError, is_denial, source_topic};
+use super::{
+    AskError, EpochQuestion, Finding, SourceClient, SourceError, Subject, compare_all,
+    ends_of_epochs, is_denial, source_topic,
+};
+use crate::claims::OFFSET_END_MAX;
 use crate::prepare::chain::{ChainMatch, ChainStep, ChainWalk, EpochChain};
 
 /// ListOffsets timestamp of the log end.
@@ -67,10 +67,24 @@ pub(crate) fn read_bounds(
         .find(|p| p.partition_index == partition)
         .ok_or(unknown)?;
     match ErrorCode(found.error_code) {
-        ErrorCode::NONE if found.offset >= 0 => Ok(found.offset),
+        ErrorCode::NONE if (0..=OFFSET_END_MAX).contains(&found.offset) => Ok(found.offset),
         ErrorCode::NONE => Err(ErrorCode::OFFSET_NOT_AVAILABLE),
         code => Err(code),
     }
+}
+
+/// One end of the logs of these partitions, all led by the broker behind `handle`; one answer each.
+pub(crate) async fn list_bounds(
+    client: &SourceClient,
+    handle: &Handle,
+    partitions: &[(Str, i32)],
+    end: bool,
+) -> Result<Vec<Result<i64, ErrorCode>>, AskError> {
+    let request = bounds_request(partitions, end);
+    let wanted = ListOffsetsRequest::VERSIONS;
+    let response = client.note_broker(handle.call_within(&request, wanted).await)?;
+    let read = |(topic, partition): &(Str, i32)| read_bounds(&response, topic, *partition);
+    Ok(partitions.iter().map(read).collect())
 }
 
 /// The leader of one partition at the source, for one preparation.
@@ -79,6 +93,8 @@ pub(crate) struct LeaderOf<'a> {
     handle: Handle,
     topic: Str,
     partition: i32,
+    /// Leader epoch, −1 = the source does not tell.
+    leader_epoch: i32,
     /// Topic id at the source, `None` = it has none.
     pub(crate) topic_id: Option<Uuid>,
 }
@@ -100,12 +116,9 @@ impl<'a> LeaderOf<'a> {
         let found =
             found.ok_or_else(|| other(format!("the source did not answer for topic {topic}")))?;
         let found = source_topic(found).map_err(other)?;
-        let leader = found
-            .partitions
-            .iter()
-            .find(|p| p.partition == partition)
-            .and_then(|p| p.leader);
-        let leader = leader.ok_or_else(|| {
+        let of_partition = found.partitions.iter().find(|p| p.partition == partition);
+        let leader_epoch = of_partition.and_then(|p| p.leader_epoch).unwrap_or(-1);
+        let leader = of_partition.and_then(|p| p.leader).ok_or_else(|| {
             other(format!(
                 "partition {partition} of {topic} has no leader at the source"
             ))
@@ -116,6 +129,7 @@ impl<'a> LeaderOf<'a> {
             handle,
             topic: topic.clone(),
             partition,
+            leader_epoch,
             topic_id: found.id,
         })
     }
@@ -130,7 +144,7 @@ impl<'a> LeaderOf<'a> {
 
     async fn bound(&self, end: bool) -> Result<i64, AskError> {
         let request = bounds_request(&[(self.topic.clone(), self.partition)], end);
-        let wanted = VersionRange::new(1, ListOffsetsRequest::VERSIONS.max);
+        let wanted = ListOffsetsRequest::VERSIONS;
         let response = self
             .client
             .note_broker(self.handle.call_within(&request, wanted).await)?;
@@ -158,99 +172,42 @@ impl<'a> LeaderOf<'a> {
     }
 
     async fn end_of_epoch(&self, epoch: i32) -> Result<(i32, i64), AskError> {
-        let asked = OffsetForLeaderPartition {
-            partition: self.partition,
-            current_leader_epoch: -1,
-            leader_epoch: epoch,
-            ..Default::default()
-        };
-        let topic = OffsetForLeaderTopic {
+        let question = EpochQuestion {
             topic: self.topic.clone(),
-            partitions: vec![asked],
-            ..Default::default()
+            partition: self.partition,
+            leader_epoch: self.leader_epoch,
+            epoch,
         };
-        let request = OffsetForLeaderEpochRequest {
-            replica_id: CONSUMER,
-            topics: vec![topic],
-            ..Default::default()
-        };
-        // Version 0 does not say which epoch the end offset belongs to.
-        let wanted = VersionRange::new(1, OffsetForLeaderEpochRequest::VERSIONS.max);
-        let response = self
-            .client
-            .note_broker(self.handle.call_within(&request, wanted).await)?;
-        let of_topic = response
-            .topics
-            .iter()
-            .filter(|t| t.topic == self.topic)
-            .flat_map(|t| &t.partitions);
-        let found = of_topic.into_iter().find(|p| p.partition == self.partition);
-        let found = found
-            .ok_or_else(|| other("the source did not answer OffsetForLeaderEpoch".to_string()))?;
-        match ErrorCode(found.error_code) {
-            ErrorCode::NONE => Ok((found.leader_epoch, found.end_offset)),
-            code => Err(refusal(
-                "OffsetForLeaderEpoch",
-                code,
-                &self.topic,
-                self.partition,
-            )),
-        }
+        let answers = ends_of_epochs(self.client, &self.handle, &[question]).await?;
+        let answer = answers
+            .into_iter()
+            .next()
+            .unwrap_or(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+        let refused = |code| refusal("OffsetForLeaderEpoch", code, &self.topic, self.partition);
+        answer.map_err(refused)
     }
 
-    /// The batch that holds this offset, with whatever follows it.
-    pub(crate) async fn batch_at(&self, offset: i64) -> Result<Bytes, AskError> {
-        let by_id = self.topic_id.is_some_and(|_| {
-            let wanted = VersionRange::new(13, 18);
-            self.handle
-                .versions()
-                .common::<FetchRequest>(wanted)
-                .is_some()
-        });
-        let wanted = if by_id {
-            VersionRange::new(13, 18)
-        } else {
-            VersionRange::new(4, 12)
-        };
-        let asked = FetchPartition {
+    /// Compares the newest batch below `agreed` that both logs have.
+    pub(crate) async fn compare_content(
+        &self,
+        local: &Arc<Partition>,
+        agreed: i64,
+    ) -> Result<Finding, AskError> {
+        let subject = Subject {
+            topic: self.topic.clone(),
+            topic_id: self.topic_id,
             partition: self.partition,
-            current_leader_epoch: -1,
-            fetch_offset: offset,
-            last_fetched_epoch: -1,
-            log_start_offset: -1,
-            partition_max_bytes: 1,
-            ..Default::default()
+            leader_epoch: self.leader_epoch,
+            local: local.clone(),
+            agreed,
         };
-        let mut topic = FetchTopic {
-            partitions: vec![asked],
-            ..Default::default()
-        };
-        match self.topic_id {
-            Some(id) if by_id => topic.topic_id = id,
-            _ => topic.topic = self.topic.clone(),
-        }
-        let request = FetchRequest {
-            replica_id: CONSUMER,
-            max_wait_ms: 0,
-            min_bytes: 1,
-            max_bytes: 1,
-            session_epoch: -1,
-            topics: vec![topic],
-            ..Default::default()
-        };
-        let response = self
-            .client
-            .note_broker(self.handle.call_within(&request, wanted).await)?;
-        let found = response.responses.iter().flat_map(|t| &t.partitions).next();
-        let found = found.ok_or_else(|| other("the source did not answer Fetch".to_string()))?;
-        match ErrorCode(found.error_code) {
-            ErrorCode::NONE => Ok(found
-                .records
-                .as_ref()
-                .and_then(|r| r.as_bytes())
-                .cloned()
-                .unwrap_or_default()),
-            code => Err(refusal("Fetch", code, &self.topic, self.partition)),
+        let findings = compare_all(self.client, &self.handle, &[subject]).await?;
+        match findings.into_iter().next() {
+            Some(Finding::Refused(code)) => {
+                Err(refusal("Fetch", code, &self.topic, self.partition))
+            }
+            Some(finding) => Ok(finding),
+            None => Ok(Finding::NothingInCommon),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tarn_client::Connection;
 use tarn_wire::messages::ListOffsetsRequest;
-use tarn_wire::{ErrorCode, Message, Str, VersionRange};
+use tarn_wire::{ErrorCode, Message, Str};
 use tokio::time::Instant;
 
 use super::{Result, Session};
@@ -64,7 +64,7 @@ impl Session {
         match out_of_range(local_end, last_epoch(&slot.local), source_start, source_end) {
             OutOfRange::StartAt { offset, skipped } => self.mirror.skip_to(slot, offset, skipped),
             OutOfRange::Diverged(text) => self.mirror.diverged(slot, text),
-            OutOfRange::Again => slot.back_off("the source answered OFFSET_OUT_OF_RANGE", now_ms()),
+            OutOfRange::Again(text) => slot.back_off(&text, now_ms()),
         }
     }
 
@@ -77,7 +77,7 @@ impl Session {
         match on_error(code) {
             OnError::Fail(failure) => self.mirror.failed(slot, failure),
             OnError::FindLeader | OnError::LookAtTopic => {
-                slot.with(|s| s.leader = None);
+                slot.with(|s| s.set_leader(None));
                 slot.back_off(&text, now_ms());
                 self.mirror.refresh_wanted(&slot.name().topic);
                 self.mirror.wake();
@@ -96,7 +96,7 @@ impl Session {
             .iter()
             .map(|s| (s.name().topic.clone(), s.name().partition))
             .collect();
-        let wanted = VersionRange::new(1, ListOffsetsRequest::VERSIONS.max);
+        let wanted = ListOffsetsRequest::VERSIONS;
         let version = connection
             .versions()
             .require::<ListOffsetsRequest>(connection.peer(), wanted)?;

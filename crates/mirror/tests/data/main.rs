@@ -1,0 +1,6 @@
+//! The data plane against a scripted source over real sockets: what may be copied, what must not, and what is done about it.
+
+mod content;
+mod fake;
+mod progress;
+mod world;
