@@ -11,6 +11,7 @@ mod idle;
 pub mod incremental;
 mod mirror;
 mod pace;
+mod proof;
 mod reading;
 mod session;
 mod slot;

@@ -529,12 +529,7 @@ impl Directories {
 }
 
 /// The session that serves a partition with this leader.
-fn session_key(
-    slot: &Slot,
-    leader: SourceLeader,
-    fetchers: i32,
-    dirs: &Directories,
-) -> SessionKey {
+fn session_key(slot: &Slot, leader: SourceLeader, fetchers: i32, dirs: &Directories) -> SessionKey {
     let name = slot.name();
     let index = fetcher_index(&name.topic, name.partition, fetchers);
     // Each directory has sessions of its own: one whose disk does not answer holds up no other.

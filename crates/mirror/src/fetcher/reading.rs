@@ -7,6 +7,7 @@ use tarn_replica::ReplicaError;
 use tarn_wire::fetch_stream::FetchPartitionStart;
 
 use super::ahead;
+use super::proof;
 use super::slot::{Slot, is_empty};
 use crate::claims;
 use crate::source::now_ms;
@@ -51,6 +52,9 @@ pub(super) struct ReadingEnd {
     pub(super) moved_nothing: bool,
     /// Offsets of the first batch that reaches beyond the end which the source claims.
     pub(super) beyond: Option<(i64, i64)>,
+    /// A proof was needed that its records follow ours: it was there, or it was not although records came.
+    pub(super) proven: bool,
+    pub(super) doubtful: bool,
     /// It was asked for ahead and begins after our log end; nothing of it was kept.
     pub(super) left_a_gap: bool,
 }
@@ -62,6 +66,8 @@ pub(super) enum Asked {
     AtEnd(i64),
     /// An estimate of what our log end would be: batches that we have by now come first.
     Ahead,
+    /// Our last record, to prove that what follows its batch follows ours.
+    AtTail,
 }
 
 /// What to do with a batch that begins.
@@ -80,6 +86,9 @@ pub(super) struct Reading {
     pub(super) slot: Arc<Slot>,
     pub(super) start: FetchPartitionStart,
     asked: Asked,
+    /// Nothing is kept before a batch came that is ours, and whether one did.
+    needs_proof: bool,
+    proven: bool,
     /// What its batches may carry.
     bounds: MirrorBounds,
     head: Vec<u8>,
@@ -111,6 +120,8 @@ impl Reading {
             index,
             slot,
             start,
+            needs_proof: asked == Asked::AtTail,
+            proven: false,
             asked,
             head: Vec::new(),
             pass_over: 0,
@@ -208,14 +219,22 @@ impl Reading {
                     end = base;
                 }
             }
-            Asked::Ahead if !is_current => return Ok(Begin::Leave),
+            Asked::Ahead | Asked::AtTail if !is_current => return Ok(Begin::Leave),
             Asked::Ahead if base >= 0 && base <= last && last < end => return Ok(Begin::PassOver),
+            Asked::AtTail if !self.proven => {
+                self.proven = proof::local_header(local.log(), base).as_ref() == Some(&self.head);
+                return Ok(if self.proven {
+                    Begin::PassOver
+                } else {
+                    Begin::Leave
+                });
+            }
             // After a batch of ours the next one follows, also where compaction left offsets out.
-            Asked::Ahead if base != end && !(self.passed_over && base > end) => {
+            Asked::Ahead | Asked::AtTail if base != end && !(self.passed_over && base > end) => {
                 self.left_a_gap = base > end;
                 return Ok(Begin::Leave);
             }
-            Asked::Ahead => {}
+            Asked::Ahead | Asked::AtTail => {}
         }
         self.opened_at = end;
         let is_open = self.slot.open_append(end, self.bounds, now_ms())?;
@@ -266,7 +285,12 @@ impl Reading {
             log_start: self.start.log_start_offset,
             left_a_gap: self.left_a_gap,
             beyond: appended.as_ref().and_then(|info| info.beyond),
-            moved_nothing: nothing_came && self.taken > 0 && !self.over && !is_ahead,
+            proven: self.proven,
+            doubtful: self.needs_proof && !self.proven && self.taken > 0,
+            moved_nothing: nothing_came
+                && self.taken > self.passed_bytes
+                && !self.over
+                && !is_ahead,
             // Asked for ahead, the next Fetch from our log end tells.
             cut_batch_bytes: if nothing_fit && !self.over && !is_ahead {
                 self.batch_bytes()

@@ -6,6 +6,7 @@
 //! Everything a partition meets stays in its slot; an error of the connection ends the task and the conductor decides what follows.
 
 mod bounds;
+mod request;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +15,20 @@ use tarn_client::{BrokerNode, ClientError, Connection, HostPort};
 use tarn_wire::fetch_stream::{
     FetchEvent, FetchHeader, FetchLimits, FetchPartitionEnd, FetchPartitionStart, NodeEndpoint,
 };
-use tarn_wire::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use tarn_wire::messages::{FetchRequest, MetadataRequest};
-use tarn_wire::{ErrorCode, Message, Str, Uuid, VersionRange};
+use tarn_wire::{ErrorCode, Message, Str, VersionRange};
 use tokio::time::Instant;
 
 use super::ahead::{Ahead, Coming};
 use super::answers::{OnError, on_error};
 use super::idle::Idle;
-use super::incremental::{Ask, FetchSession, Plan, Wants};
+use super::incremental::{Ask, FetchSession, Wants};
 use super::mirror::MirrorPlane;
 use super::pace::{Answer, Pace};
+use super::proof::tail;
 use super::reading::{Asked, Reading, ReadingEnd};
-use super::slot::{SourceLeader, last_epoch};
+use super::slot::{SourceLeader, is_empty, last_epoch};
 use super::table::{SessionShared, Table};
-use crate::seam::Isolation;
 use crate::source::{AskError, SourceClient, now_ms};
 
 /// Versions of Fetch that can be used towards a source.
@@ -108,6 +108,8 @@ pub(super) struct Session {
     /// The last Fetch: when it went out, and most bytes of its answer.
     sent_at: Instant,
     asked_bytes: i32,
+    /// When the answer being read began.
+    begun: Instant,
     /// Number of the answer, and by partition the last answer that spoke of it.
     round: u64,
     answered_in: Vec<u64>,
@@ -151,6 +153,7 @@ impl Session {
             estimated: None,
             starts_wanted: false,
             sent_at: Instant::now(),
+            begun: Instant::now(),
             asked_bytes: 0,
             round: 0,
             answered_in: Vec::new(),
@@ -428,6 +431,12 @@ impl Session {
             let slot = &self.table.slots[index];
             let (leader, bytes_min, blocked, starts) =
                 slot.with(|s| (s.leader, s.bytes_min, s.blocked_until, s.needs_start));
+            let overlap = if slot.assignment.source_topic_id.is_some() {
+                None
+            } else {
+                let overlaps = slot.with(|s| s.continuity.overlaps());
+                overlaps.then(|| tail(slot.local.log())).flatten()
+            };
             if !slot.is_ready(now) || starts {
                 self.wants.set(index, None);
                 if let Some(until) = blocked.filter(|&until| until > now) {
@@ -442,13 +451,15 @@ impl Session {
             };
             let ask = Ask {
                 current_leader_epoch: leader.map_or(-1, |l| l.epoch),
-                fetch_offset: slot.local.log().log_end_offset(),
-                last_fetched_epoch: if version >= 12 {
+                fetch_offset: overlap.map_or_else(|| slot.local.log().log_end_offset(), |o| o.0),
+                last_fetched_epoch: if version >= 12 && overlap.is_none() {
                     last_epoch(&slot.local)
                 } else {
                     -1
                 },
-                bytes_max: bytes.max(bytes_min),
+                bytes_max: bytes
+                    .max(bytes_min)
+                    .saturating_add(overlap.map_or(0, |o| o.1)),
             };
             self.wants.set(index, Some(ask));
         }
@@ -457,67 +468,6 @@ impl Session {
     fn set_behind(&mut self, index: usize, behind: bool) {
         self.hungry = self.hungry + usize::from(behind) - usize::from(self.behind[index]);
         self.behind[index] = behind;
-    }
-
-    fn request(&self, plan: &Plan, version: i16) -> FetchRequest {
-        let settings = self.mirror.settings();
-        let mut topics: Vec<FetchTopic> = Vec::new();
-        for &(index, ask) in &plan.named {
-            let name = self.table.slots[index].name();
-            let partition = FetchPartition {
-                partition: name.partition,
-                current_leader_epoch: ask.current_leader_epoch,
-                fetch_offset: ask.fetch_offset,
-                last_fetched_epoch: ask.last_fetched_epoch,
-                log_start_offset: -1,
-                partition_max_bytes: ask.bytes_max,
-                ..Default::default()
-            };
-            let (topic, topic_id) = self.wire_name(index);
-            match topics
-                .last_mut()
-                .filter(|t| t.topic == topic && t.topic_id == topic_id)
-            {
-                Some(last) => last.partitions.push(partition),
-                None => topics.push(FetchTopic {
-                    topic,
-                    topic_id,
-                    partitions: vec![partition],
-                    ..Default::default()
-                }),
-            }
-        }
-        let forget = |&index: &usize| {
-            let (topic, topic_id) = self.wire_name(index);
-            let partitions = vec![self.table.slots[index].name().partition];
-            ForgottenTopic {
-                topic,
-                topic_id,
-                partitions,
-                ..Default::default()
-            }
-        };
-        let sessions = version >= FETCH_SESSIONS_FROM;
-        FetchRequest {
-            replica_id: -1,
-            max_wait_ms: self.pace.wait_ms(settings.fetch.wait_ms_max),
-            min_bytes: settings.fetch.min_bytes,
-            max_bytes: self.pace.bytes_max(),
-            isolation_level: i8::from(settings.fetch.isolation == Isolation::ReadCommitted),
-            session_id: if sessions { plan.session_id } else { 0 },
-            session_epoch: if sessions { plan.session_epoch } else { -1 },
-            topics,
-            forgotten_topics_data: plan.forgotten.iter().map(forget).collect(),
-            ..Default::default()
-        }
-    }
-
-    fn wire_name(&self, index: usize) -> (Str, Uuid) {
-        let slot = &self.table.slots[index];
-        match slot.assignment.source_topic_id {
-            Some(id) if self.by_id => (Str::EMPTY, id),
-            _ => (slot.name().topic.clone(), Uuid::ZERO),
-        }
     }
 
     /// Takes one answer, appending as it arrives; `ahead` = it was asked for while the one before it came.
@@ -532,6 +482,7 @@ impl Session {
         let mut reading: Option<Reading> = None;
         let mut event = first;
         let begun = Instant::now();
+        self.begun = begun;
         let waited = begun.saturating_duration_since(self.sent_at);
         let asked_bytes = self.asked_bytes;
         let mut bytes = 0;
@@ -589,7 +540,8 @@ impl Session {
     /// Whether a Fetch for this partition may go out now; what only a connection without open requests can ask goes first.
     fn may_ask_ahead(&self, index: usize) -> bool {
         let is_free = !self.is_asked_ahead && !self.starts_wanted && self.compare.is_empty();
-        is_free && self.hungry == 1 && self.behind[index] && self.ahead.estimates()
+        let has_id = self.table.slots[index].assignment.source_topic_id.is_some();
+        is_free && has_id && self.hungry == 1 && self.behind[index] && self.ahead.estimates()
     }
 
     async fn header(&mut self, connection: &Connection, header: &FetchHeader) -> Result<()> {
@@ -628,7 +580,7 @@ impl Session {
             self.estimated = None;
             Asked::Ahead
         } else {
-            Asked::AtEnd(known?.fetch_offset)
+            self.asked_at(index, known?.fetch_offset)
         };
         let fenced_with = known
             .map(|ask| ask.current_leader_epoch)
@@ -638,6 +590,10 @@ impl Session {
             return None;
         }
         self.touched.push(index);
+        let has_records = start.records_len.is_some_and(|len| len > 0);
+        if has_records && !self.may_take(index, asked) {
+            return None;
+        }
         Some(Reading::new(
             index,
             self.table.slots[index].clone(),
@@ -645,6 +601,26 @@ impl Session {
             asked,
             fenced_with,
         ))
+    }
+
+    fn asked_at(&self, index: usize, offset: i64) -> Asked {
+        let slot = &self.table.slots[index];
+        let needs_proof = slot.assignment.source_topic_id.is_none();
+        if needs_proof && offset >= 0 && offset < slot.local.log().log_end_offset() {
+            Asked::AtTail
+        } else {
+            Asked::AtEnd(offset)
+        }
+    }
+
+    /// Whether records behind our log end may be taken without our last batch in front of them.
+    fn may_take(&self, index: usize, asked: Asked) -> bool {
+        let slot = &self.table.slots[index];
+        if slot.assignment.source_topic_id.is_some() || asked == Asked::AtTail {
+            return true;
+        }
+        let end = slot.local.log().log_end_offset();
+        is_empty(&slot.local) || slot.with(|s| s.continuity.may_take(self.begun, end))
     }
 
     fn finish(&mut self, reading: Reading, tags: &FetchPartitionEnd) {
@@ -670,8 +646,17 @@ impl Session {
         }
         let bytes = reading.start.records_len.unwrap_or(0);
         match reading.end() {
+            Ok(end) if end.doubtful => {
+                // It is compared in full, as compaction may have changed the batch.
+                slot.with(|s| s.doubt());
+                self.mirror.wake();
+            }
             Ok(end) => {
                 slot.with(|s| s.bytes_min = end.cut_batch_bytes);
+                if end.proven {
+                    let behind = end.high_watermark > slot.local.log().log_end_offset();
+                    slot.with(|s| s.continuity.proven(self.begun, behind));
+                }
                 if end.moved_nothing {
                     self.mirror.took_nothing(&slot, &end, bytes);
                     return;

@@ -13,6 +13,7 @@ use tarn_replica::{Partition, PartitionMirrorAppend, ReplicaError};
 use tarn_wire::{Str, Uuid};
 use tokio::time::Instant;
 
+use super::proof::Continuity;
 use super::watch::{DIVERGENCES, STALLS, Watch};
 use crate::seam::{FetchAssignment, FetchProgress, MirrorPartition};
 
@@ -173,6 +174,8 @@ pub(super) struct SlotState {
     /// Nothing is copied before the content was compared with the source's, and whether that is under way.
     check_due: bool,
     checking: bool,
+    /// Whether what comes is known to follow ours.
+    pub(super) continuity: Continuity,
     /// A session has it or had it.
     pub(super) placed: bool,
     backoff: Backoff,
@@ -197,6 +200,12 @@ impl SlotState {
     pub(super) fn unpark(&mut self) -> bool {
         self.check_due |= self.parked;
         std::mem::take(&mut self.parked)
+    }
+
+    /// An answer did not begin with our last batch: the content decides before anything more is copied.
+    pub(super) fn doubt(&mut self) {
+        self.continuity.doubt();
+        self.check_due = true;
     }
 
     /// Whether nothing may be copied before the content was compared.
@@ -235,6 +244,7 @@ impl Slot {
             stalled: false,
             check_due: true,
             checking: false,
+            continuity: Continuity::new(assignment.source_topic_id.is_none()),
             placed: false,
             backoff: Backoff::new(backoff, BACKOFF_MAX.max(backoff)),
             needs_start,
@@ -300,7 +310,11 @@ impl Slot {
 
     /// The turn is over; `again` = without a verdict.
     pub(super) fn end_check(&self, again: bool) {
+        let end = self.local.log().log_end_offset();
         let mut state = self.local.log().wait_for(&self.state);
+        if !again {
+            state.continuity.compared(end);
+        }
         state.checking = false;
         state.check_due |= again;
     }

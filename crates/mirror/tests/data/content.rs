@@ -260,3 +260,45 @@ async fn many_partitions_are_compared_with_few_requests() {
     assert!(spent < 40, "{spent} Fetch requests for 300 partitions");
     world.stop().await;
 }
+
+/// N06: the topic is deleted, made anew and filled while a Fetch waits, so that no answer ever tells of an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_made_anew_within_one_long_poll_fails_too() {
+    for end in [60, 90] {
+        let source = Fake::start(11).await;
+        source.put("t", 3, history(60, 3, "old"));
+        let world = World::start(&source).await;
+        world.mirrored("t").await;
+        let before = world.bytes("t");
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        source.put("t", 3, history(end, 3, "new"));
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        assert_eq!(world.bytes("t"), before, "end {end}");
+        source.with("t", |p| p.batches.push(batch(end, 3, 10, "new")));
+        world.until_state("t", "FAILED").await;
+        assert_eq!(world.bytes("t"), before, "end {end}");
+        world.stop().await;
+    }
+}
+
+/// Without topic ids slow records are proven to follow ours, one by one, and a compacted tail does not hold them up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_records_of_a_source_without_topic_ids_are_copied() {
+    let source = Fake::start(11).await;
+    source.put("t", 3, history(20, 3, "first"));
+    let world = World::start(&source).await;
+    world.mirrored("t").await;
+    for i in 2..5 {
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        source.with("t", |p| p.batches.push(batch(i * 10, 3, 10, "first")));
+        world.until_caught_up("t").await;
+    }
+    assert_eq!(world.bytes("t"), joined(&history(50, 3, "first")));
+    source.with("t", |p| {
+        p.batches.truncate(2);
+        p.batches.push(batch(60, 3, 10, "first"));
+    });
+    world.until_caught_up("t").await;
+    world.until_state("t", "MIRRORING").await;
+    world.stop().await;
+}

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tarn_controller::{Controller, Settings};
 use tarn_metadata::ResourceType;
 use tarn_mirror::config::BrokerSettings;
-use tarn_mirror::dialect::{DialectMemory, WireDialect};
+use tarn_mirror::dialect::{Caller, DialectMemory, WireDialect};
 use tarn_mirror::fetcher::FetchPlane;
 use tarn_mirror::seam::{BoxFuture, FetchEvents, FetchFailure, MirrorPartition};
 use tarn_mirror::service::reply::Body;
@@ -188,8 +188,14 @@ impl World {
             .expect("encodes")
             .to_bytes()
             .unwrap_or_default();
+        let own = Caller {
+            address: [127, 0, 0, 1].into(),
+            client_id: Str::from("tests"),
+            is_broker: false,
+            is_own_product: true,
+        };
         self.service
-            .handle(key, body, &mut DialectMemory::new(WireDialect::Auto))
+            .handle(key, body, &own, &mut DialectMemory::new(WireDialect::Auto))
             .await
     }
 
