@@ -450,9 +450,9 @@ async fn ask_list(
         check(late.error_code, late.error_message.as_deref())?;
         let listed =
             |m: &tarn_wire::messages::list_cluster_mirrors_response::ListedMirror| Listed {
-                name: m.mirror_name.detach(),
-                source_cluster_id: m.source_cluster_id.detach(),
-                active_topics: Some(m.topic_names.iter().map(Str::detach).collect()),
+                name: name_of(&m.mirror_name),
+                source_cluster_id: name_of(&m.source_cluster_id),
+                active_topics: Some(m.topic_names.iter().map(name_of).collect()),
             };
         return Ok(late.mirrors.iter().map(listed).collect());
     }
@@ -460,8 +460,8 @@ async fn ask_list(
         .map_err(|e| unreadable("ListMirrors", &e.to_string()))?;
     check(early.error_code, early.error_message.as_deref())?;
     let listed = |m: &tarn_wire::messages::list_mirrors_response::ListedMirror| Listed {
-        name: m.mirror_name.detach(),
-        source_cluster_id: m.source_cluster_id.detach(),
+        name: name_of(&m.mirror_name),
+        source_cluster_id: name_of(&m.source_cluster_id),
         active_topics: None,
     };
     Ok(early.mirrors.iter().map(listed).collect())
@@ -500,16 +500,21 @@ async fn describe(
     Ok(described_early(&early))
 }
 
+/// A name that the source gave, cut where it is no name any more.
+fn name_of(text: &Str) -> Str {
+    Str::from(text_cut(text))
+}
+
 fn described_late(response: &DescribeClusterMirrorsResponse) -> Described {
     let mut described = Described::default();
     for mirror in &response.mirrors {
         for topic in &mirror.topics {
             for p in &topic.partitions {
                 let entry = (
-                    mirror.mirror_name.detach(),
-                    topic.topic_name.detach(),
+                    name_of(&mirror.mirror_name),
+                    name_of(&topic.topic_name),
                     p.partition_index,
-                    p.state_value.detach(),
+                    name_of(&p.state_value),
                     -1,
                 );
                 described.partitions.push(entry);
@@ -533,10 +538,10 @@ fn described_early(response: &DescribeMirrorsResponse) -> Described {
         for topic in &mirror.topics {
             for p in &topic.partitions {
                 described.partitions.push((
-                    mirror.mirror_name.detach(),
-                    topic.topic_name.detach(),
+                    name_of(&mirror.mirror_name),
+                    name_of(&topic.topic_name),
                     p.partition_index,
-                    p.state.detach(),
+                    name_of(&p.state),
                     p.last_mirror_epoch,
                 ));
             }

@@ -9,7 +9,7 @@ use tarn_tests::kafka::Kafka;
 use tarn_tests::ports::free_port;
 use tarn_tests::proxy::{self, Switch};
 use tarn_tests::tarn::Tarn;
-use tarn_tests::wait;
+use tarn_tests::{tools, wait};
 
 use crate::fixture::{SOON, unique};
 
@@ -288,4 +288,76 @@ fn a_changed_include_list_acts_at_once() {
     let include = format!("mirror.topics.include={topic}");
     tarn.mirrors_ok(&["--alter", "--mirror", "m", "--add-config", &include]);
     tarn.await_state("m", "MIRRORING", SOON, |_| true);
+}
+
+/// M13: the source refuses DESCRIBE_CONFIGS of a topic. It is copied, and describe says since when its configs do not follow, in the JSON and on
+/// standard error; when they may be read again, they are, and the word is gone.
+#[test]
+fn configs_that_may_not_be_read_are_told_by_describe() {
+    let settings = [
+        (
+            "authorizer.class.name",
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        ),
+        ("allow.everyone.if.no.acl.found", "true"),
+    ];
+    let source = Kafka::start_with(KAFKA_CURRENT, &settings);
+    let topic = unique("denied");
+    let configs = json!({"retention.ms": "777000000"});
+    source.cluster().create_topic(&topic, 1, configs);
+    let acls = |arguments: &[&str]| {
+        let bootstrap = source.bootstrap();
+        let mut all = vec![
+            "--bootstrap-server",
+            &bootstrap,
+            "--topic",
+            &topic,
+            "--force",
+        ];
+        all.extend(arguments);
+        let output = tools::run("org.apache.kafka.tools.AclCommand", &all);
+        assert_eq!(output.code, 0, "{output:?}");
+    };
+    acls(&["--add", "--allow-principal", "User:*", "--operation", "All"]);
+    let denied = [
+        "--deny-principal",
+        "User:*",
+        "--operation",
+        "DescribeConfigs",
+    ];
+    acls(&[&["--add"], &denied[..]].concat());
+    let tarn = Tarn::start();
+    tarn.create_mirror("m", &source.bootstrap(), &[]);
+    tarn.add_topics("m", &topic);
+    source.cluster().produce_many(&topic, 1, 5, 10, json!({}));
+    tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
+    wait::until(SOON, "the notice", || {
+        let rows = tarn.describe("m");
+        let notice = &rows[0]["notices"][0];
+        let text = notice["text"].as_str().unwrap_or_default();
+        if notice["kind"] == "configs"
+            && text.contains("TOPIC_AUTHORIZATION_FAILED")
+            && notice["sinceMs"].is_i64()
+        {
+            Ok(())
+        } else {
+            Err(format!("{rows:?}"))
+        }
+    });
+    let output = tarn.mirrors(&["--describe", "--mirror", "m"]);
+    let told = format!("Mirror m: configs of {topic} since 20");
+    assert!(output.stderr.contains(&told), "{output:?}");
+    acls(&[&["--remove"], &denied[..]].concat());
+    wait::until(SOON, "the configs follow", || {
+        let shown = tarn.cluster().call("topic_config", json!({"topic": topic}));
+        let rows = tarn.describe("m");
+        let problems = rows[0]["notices"].as_array().cloned().unwrap_or_default();
+        if shown["configs"]["retention.ms"] == "777000000"
+            && problems.iter().all(|n| n["kind"] == "carried")
+        {
+            Ok(())
+        } else {
+            Err(format!("{rows:?}"))
+        }
+    });
 }

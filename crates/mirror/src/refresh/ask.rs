@@ -94,10 +94,13 @@ pub async fn facts(
 ) -> Result<BTreeMap<Str, SourceFacts>, SourceError> {
     let mut configs: BTreeMap<Str, UsableConfigs> = BTreeMap::new();
     for names in topics.chunks(NAMES_PER_REQUEST_MAX) {
-        for topic in source
-            .topic_configs(names.iter().map(|t| t.name.clone()).collect())
-            .await?
-        {
+        let names = names.iter().map(|t| t.name.clone()).collect();
+        let told = match source.topic_configs(names).await {
+            // A source that does not serve configs can be copied all the same; the refresh says so.
+            Err(e) if !e.is_unreachable() => continue,
+            told => told?,
+        };
+        for topic in told {
             if let Ok(entries) = topic.entries {
                 configs.insert(topic.name, usable_configs(&entries, excluded, here));
             }

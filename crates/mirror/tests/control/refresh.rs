@@ -420,3 +420,31 @@ async fn create_topic(world: &World, name: &str) {
     let answer = world.controller.create_topics(request).await;
     assert_eq!(answer.topics[0].error_code, 0);
 }
+
+/// M14: one deleted topic costs two looks, and no refresh of everything; what an operator configured decides when it counts as deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_topic_costs_two_looks_and_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_interval(dir.path(), Scripted::new(), 3_600_000).await;
+    let after = alter(&world, "mirror.source.topic.deletion.after.ms", "2500").await;
+    assert_eq!(after, (0, None));
+    world.plane.topic("t", 1);
+    world.plane.topic("u", 1);
+    world.add(&["t", "u"]).await;
+    world.until("t", "MIRRORING").await;
+    world.until("u", "MIRRORING").await;
+    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    world.plane.0.lock().topics.remove("t");
+    let before = world.plane.0.lock().questions;
+    let begun = std::time::Instant::now();
+    world
+        .events()
+        .refresh_wanted(&Str::from(MIRROR), &Str::from("t"));
+    world.until("t", "FAILED").await;
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(2_500));
+    tokio::time::sleep(std::time::Duration::from_millis(2_500)).await;
+    let asked = world.plane.0.lock().questions - before;
+    assert_eq!(asked, 2, "and nothing after it");
+    world.until("u", "MIRRORING").await;
+    world.stop().await;
+}
