@@ -61,9 +61,10 @@ pub fn plan_replace(
     };
     let mut ops: Vec<ConfigOp> = values.iter().map(set).collect();
     if let Some(present) = image.configs(resource) {
+        // Keys that begin with a dot are notes of the room that owns the resource: nobody can set them, so nobody leaves them out.
         let gone = present
             .keys()
-            .filter(|key| !values.iter().any(|(kept, _)| kept == *key));
+            .filter(|key| !key.starts_with('.') && !values.iter().any(|(kept, _)| kept == *key));
         ops.extend(gone.map(|key| ConfigOp {
             key: key.clone(),
             change: ConfigChange::Delete,

@@ -94,8 +94,18 @@ fn check_assignments(
     Ok(assignments.to_vec())
 }
 
-/// Why clients must not change the partitions of this topic: it is a mirror's and not failed over yet.
+/// The topic that holds the states of mirrors.
+const MIRROR_STATE_TOPIC: &str = "__mirror_state";
+
+/// Why clients must not change the partitions of this topic: it is a mirror's and not failed over yet, or the states of mirrors are found in
+/// it by its partition count, and one that is not found would pass for one that was never written.
 pub fn read_only_refusal(image: &Image, topic: &str) -> Result<(), ApiError> {
+    if topic == MIRROR_STATE_TOPIC && image.mirrors().next().is_some() {
+        let message = format!(
+            "topic {topic} holds the states of mirrors, which are found by its partition count; it can only grow while there are no mirrors"
+        );
+        return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
+    }
     match image
         .membership(topic)
         .filter(|membership| membership.is_read_only())

@@ -892,3 +892,74 @@ async fn our_own_start_stores_its_patterns_in_one_decision() {
     world.until("bar", "MIRRORING").await;
     world.stop().await;
 }
+
+/// M07, the kind: `__mirror_state` cannot be grown under its states, which are found by its partition count; and AlterConfigs (33), which
+/// replaces a whole configuration, leaves the hidden notes of a mirror alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stock_requests_do_not_get_around_the_fences() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_mirror(dir.path(), Scripted::new()).await;
+    let id = world.plane.topic("foo", 1);
+    let configs = vec![(Str::from("retention.ms"), Str::from("777"))];
+    world
+        .plane
+        .0
+        .lock()
+        .configs
+        .insert(Str::from("foo"), configs);
+    world.add(&["foo"]).await;
+    world.until("foo", "MIRRORING").await;
+    assert_eq!(world.image().topic("foo").unwrap().id, id);
+    let grow = m::CreatePartitionsRequest {
+        topics: vec![m::create_partitions_request::CreatePartitionsTopic {
+            name: Str::from("__mirror_state"),
+            count: 9,
+            assignments: None,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let grown = world.controller.create_partitions(grow).await;
+    assert_eq!(grown.results[0].error_code, 44, "{grown:?}");
+    assert_eq!(
+        world
+            .image()
+            .topic("__mirror_state")
+            .unwrap()
+            .partition_count(),
+        3
+    );
+
+    let hidden = |world: &World| -> Vec<(String, String)> {
+        let image = world.image();
+        let keys = image.mirror(MIRROR).unwrap().iter();
+        keys.filter(|(key, _)| key.starts_with('.'))
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect()
+    };
+    let before = hidden(&world);
+    assert!(!before.is_empty(), "the synced keys of foo are on record");
+    let config = |(name, value): (&str, &str)| m::alter_configs_request::AlterableConfig {
+        name: Str::from(name),
+        value: Some(Str::from(value)),
+        ..Default::default()
+    };
+    let replace = m::AlterConfigsRequest {
+        resources: vec![m::alter_configs_request::AlterConfigsResource {
+            resource_type: 64,
+            resource_name: Str::from(MIRROR),
+            configs: vec![
+                config(("bootstrap.servers", "source:9092")),
+                config(("mirror.source.cluster.id", crate::scripted::SOURCE)),
+                config(("mirror.fetch.min.bytes", "2")),
+            ],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let replaced = world.controller.alter_configs(replace).await;
+    assert_eq!(replaced.responses[0].error_code, 0, "{replaced:?}");
+    assert_eq!(list(&world, "mirror.fetch.min.bytes").as_deref(), Some("2"));
+    assert_eq!(hidden(&world), before);
+    world.stop().await;
+}

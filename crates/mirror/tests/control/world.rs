@@ -22,6 +22,8 @@ use crate::scripted::Scripted;
 
 pub(crate) const CLUSTER: &str = "our-cluster";
 pub(crate) const MIRROR: &str = "m";
+/// The log directory: partitions lie where the metadata says.
+const DIRECTORY: Uuid = Uuid([0x77; 16]);
 
 pub(crate) struct World {
     pub(crate) controller: Controller,
@@ -50,7 +52,12 @@ impl World {
             .await
             .expect("registers");
         let logs = dir.join("logs");
-        std::fs::create_dir_all(&logs).expect("creates");
+        let meta = tarn_log::MetaProperties {
+            cluster_id: CLUSTER.to_owned(),
+            node_id: Some(1),
+            directory_id: Some(DIRECTORY.to_string()),
+        };
+        meta.write(&logs).expect("is formatted");
         let config = ReplicaConfig {
             sync_threads: 1,
             ..ReplicaConfig::new(1, vec![logs])
@@ -395,7 +402,7 @@ fn registration() -> m::BrokerRegistrationRequest {
             ..Default::default()
         }],
         rack: None,
-        log_dirs: vec![Uuid::random()],
+        log_dirs: vec![DIRECTORY],
         ..Default::default()
     }
 }
