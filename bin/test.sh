@@ -1,10 +1,19 @@
 #!/usr/bin/env bash
 # Runs every test: those in the crates, then the black-box cases against real Kafkas, standard clients and the tarn program.
 #   bin/test.sh [FILTER]        FILTER: only tests whose name contains it; `clients`: clients in Java, C, Python, JavaScript and Go beside a real Kafka
+#   bin/test.sh storm [--long]  only the storm: 50,000 broken requests, or 5 million; STORM_SEED=N makes a run again
 # Installs what is missing when it may (root and a known package manager), else says in one sentence what to install. Nothing is skipped in
 # silence: what could not run is counted and named at the end; with CI=true that is a failure unless the machine lacks the device for it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [ "${1:-}" = storm ]; then
+  # The ceilings are for the program that users run.
+  cargo build --release -q -p tarn-cli || exit 1
+  export TARN_BIN=${TARN_BIN:-${CARGO_TARGET_DIR:-$PWD/target}/release/tarn}
+  [ "${2:-}" != --long ] || export STORM_REQUESTS=${STORM_REQUESTS:-5000000}
+  exec cargo test -q -p tarn-tests --test storm -- --nocapture --test-threads=1
+fi
 
 filter=${1:-}
 not_run=$(mktemp)

@@ -172,7 +172,8 @@ fn a_wait_ends_with_its_client_and_has_a_cap() {
         }
         let process = tarn.process();
         wait::until(PROMPT * 5, "the fetches wait", || {
-            (process.sockets() >= before + 20)
+            // The connection that made the topic may have been counted.
+            (process.sockets() >= before + 19)
                 .then_some(())
                 .ok_or("not all are connected".to_owned())
         });

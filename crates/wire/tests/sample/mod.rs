@@ -11,18 +11,30 @@ use bytes::Bytes;
 use tarn_wire::{ErrorForm, Message, Records, Str, Uuid};
 
 /// A source of reproducible randomness (xorshift).
-pub(crate) struct Gen(u64);
+pub(crate) struct Gen {
+    state: u64,
+    /// Strings that mean something to who reads the values; none = random ones only.
+    names: &'static [&'static str],
+}
 
 impl Gen {
     pub(crate) fn new(seed: u64) -> Gen {
-        Gen(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Gen::with_names(seed, &[])
+    }
+
+    /// One string of three is one of `names`.
+    pub(crate) fn with_names(seed: u64, names: &'static [&'static str]) -> Gen {
+        Gen {
+            state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            names,
+        }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
     }
 
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
@@ -79,6 +91,9 @@ impl Sample for Uuid {
 
 impl Sample for Str {
     fn sample(g: &mut Gen, _: i16, _: bool) -> Self {
+        if !g.names.is_empty() && g.below(3) == 0 {
+            return Str::from_static(g.names[g.below(g.names.len() as u64) as usize]);
+        }
         let alphabet = ['a', 'Z', '0', '-', '.', 'ä', '日'];
         let len = if g.below(50) == 0 { 200 } else { g.below(12) };
         (0..len).map(|_| alphabet[g.below(7) as usize]).collect()
