@@ -39,6 +39,12 @@ pub struct LogConfig {
     pub delete: bool,
     /// `cleanup.policy` contains `compact`: client records must have keys, and the cleaner keeps the last one of each key.
     pub compact: bool,
+    /// `delete.retention.ms`: how long the cleaner leaves a tombstone after it first saw it.
+    pub delete_retention_ms: i64,
+    /// `min.compaction.lag.ms`: records younger than this are not cleaned.
+    pub min_compaction_lag_ms: i64,
+    /// `min.cleanable.dirty.ratio` in millionths: a log is cleaned when a larger share of it is new.
+    pub min_cleanable_dirty_ppm: u32,
     /// `compression.type`: what producers' batches are brought into; `None` keeps what the producer chose.
     pub compression: Option<Compressor>,
     /// `max.message.bytes`: largest batch a leader append takes. Not applied on the copy path.
@@ -67,6 +73,9 @@ impl Default for LogConfig {
             retention_bytes: -1,
             delete: true,
             compact: false,
+            delete_retention_ms: 86_400_000,
+            min_compaction_lag_ms: 0,
+            min_cleanable_dirty_ppm: 500_000,
             compression: None,
             max_message_bytes: 1_048_588,
             timestamp_type: TimestampType::CreateTime,

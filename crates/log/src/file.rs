@@ -28,6 +28,8 @@ pub(crate) struct FileHandle {
     /// Has bytes that no sync has covered. Set before a write and again after it: whoever clears it in between may not have
     /// covered that write.
     dirty: AtomicBool,
+    /// Another file takes this name: it is not opened any more.
+    retired: AtomicBool,
 }
 
 impl FileHandle {
@@ -38,6 +40,7 @@ impl FileHandle {
             open: Mutex::new(None),
             touched: Touched::default(),
             dirty: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
         })
     }
     pub(crate) fn path(&self) -> &Path {
@@ -68,6 +71,10 @@ impl FileHandle {
                 self.state.open_files.give_back_place();
                 return Ok(Arc::clone(f));
             }
+            if self.retired.load(Ordering::Relaxed) {
+                self.state.open_files.give_back_place();
+                return Err(io::ErrorKind::NotFound.into());
+            }
             match self.state.injected_open_fault().and_then(|()| {
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).truncate(false);
@@ -88,6 +95,23 @@ impl FileHandle {
         if self.open.lock().take().is_some() {
             self.state.open_files.give_back_place();
         }
+    }
+    /// Takes a file that has this handle's content but not its name yet. It stays open until [`Self::close`].
+    pub(crate) fn hold_open(&self, file: File) -> io::Result<()> {
+        self.state.open_files.take_place(Purpose::Write)?;
+        *self.open.lock() = Some(Arc::new(file));
+        Ok(())
+    }
+    /// Another file is about to take its name: whoever has it open keeps it, everybody else finds nothing. Gives the open file, so that its
+    /// blocks are not freed right here.
+    pub(crate) fn retire(&self) -> Option<Arc<File>> {
+        let mut open = self.open.lock();
+        self.retired.store(true, Ordering::Relaxed);
+        let file = open.take();
+        if file.is_some() {
+            self.state.open_files.give_back_place();
+        }
+        file
     }
     /// Closes it when nobody uses it and every byte is synced; also when it was used `lately`, if that is said.
     pub(crate) fn close_if_idle(&self, lately: bool) -> Idle {

@@ -5,6 +5,7 @@
 //! a lock that is never held over I/O of the writer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
@@ -21,6 +22,8 @@ const PENDING_MAX: usize = 512;
 struct EntryFile<const N: usize> {
     file: Arc<FileHandle>,
     inner: RwLock<Entries<N>>,
+    /// Entries stay in memory: the name belongs to another file still.
+    held: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -39,6 +42,7 @@ impl<const N: usize> EntryFile<N> {
                 pending: Vec::new(),
                 last: None,
             }),
+            held: AtomicBool::new(false),
         }
     }
     /// Takes over what is on disk; `Ok(None)` when the file cannot be trusted (odd length).
@@ -95,7 +99,7 @@ impl<const N: usize> EntryFile<N> {
         Ok(())
     }
     fn spill_if_many(&self) -> Result<(), LogError> {
-        if self.inner.read().pending.len() < PENDING_MAX {
+        if self.held.load(Ordering::Relaxed) || self.inner.read().pending.len() < PENDING_MAX {
             return Ok(());
         }
         match self.spill() {
@@ -185,6 +189,10 @@ impl OffsetIndex {
     fn decode(&self, e: &[u8; 8]) -> (i64, u64) {
         (self.base + i64::from(word32(e, 0)), u64::from(word32(e, 4)))
     }
+    /// Whether new entries stay in memory until it is sealed.
+    pub(crate) fn hold(&self, held: bool) {
+        self.entries.held.store(held, Ordering::Relaxed);
+    }
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -261,6 +269,10 @@ impl TimeIndex {
     fn decode(&self, e: &[u8; 12]) -> (i64, i64) {
         let timestamp = i64::from_be_bytes([e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]]);
         (timestamp, self.base + i64::from(word32(e, 8)))
+    }
+    /// Whether new entries stay in memory until it is sealed.
+    pub(crate) fn hold(&self, held: bool) {
+        self.entries.held.store(held, Ordering::Relaxed);
     }
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

@@ -19,6 +19,7 @@
 //! * L-6 log start offset ≤ high watermark ≤ log end offset.
 
 mod checkpoint;
+mod cleaner;
 mod config;
 mod descriptors;
 mod dir;
@@ -57,6 +58,6 @@ pub use stall::{OFFLINE_AFTER, Pace, WaitPlace, WorkerGroup};
 pub use state::LogDirState;
 pub use sync::{SyncDone, SyncPolicy, Syncer};
 pub use types::{
-    AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, EpochEndOffset, EpochEntry,
+    AbortedTxn, ActiveProducer, AppendInfo, AppendOrigin, CleanOutcome, EpochEndOffset, EpochEntry,
     OpenTransaction, RetentionOutcome, RetentionRule, Slice, TimestampAndOffset,
 };

@@ -13,6 +13,10 @@ pub(crate) const OFFSET_INDEX: &str = "index";
 pub(crate) const TIME_INDEX: &str = "timeindex";
 pub(crate) const TXN_INDEX: &str = "txnindex";
 pub(crate) const SNAPSHOT: &str = "snapshot";
+/// What the cleaner writes, and what is of no use when it is found at start.
+pub(crate) const CLEANED: &str = "log.cleaned";
+/// What the cleaner has finished: it takes the place of what it was made from, at start too.
+pub(crate) const SWAP: &str = "log.swap";
 const DELETE_SUFFIX: &str = "-delete";
 const STRAY_SUFFIX: &str = "-stray";
 

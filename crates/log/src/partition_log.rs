@@ -5,6 +5,7 @@
 //! watermarks; `append`, `read`, `recover` and `maintain` hold the operations.
 
 mod append;
+mod clean;
 mod flush;
 mod maintain;
 mod produce;
@@ -57,6 +58,8 @@ pub struct PartitionLog {
     log_start: AtomicI64,
     high_watermark: AtomicI64,
     recovery_point: AtomicI64,
+    /// The cleaner has seen everything below.
+    cleaned_to: AtomicI64,
     /// First offset of an undecided transaction, `i64::MAX` for none.
     first_unstable: AtomicI64,
     latest_epoch: AtomicI32,

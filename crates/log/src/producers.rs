@@ -257,6 +257,14 @@ impl Producers {
             self.entries.remove(&id);
         }
     }
+    /// Last offset of each producer's newest batch.
+    pub(crate) fn last_offsets(&self) -> HashMap<i64, i64> {
+        let newest = |e: &Entry| e.batches.back().map(|b| b.last_offset);
+        self.entries
+            .iter()
+            .filter_map(|(id, e)| Some((*id, newest(e)?)))
+            .collect()
+    }
     pub(crate) fn active(&self) -> Vec<ActiveProducer> {
         let mut out: Vec<_> = self.entries.iter().map(|(&id, e)| e.describe(id)).collect();
         out.sort_by_key(|p| p.producer_id);

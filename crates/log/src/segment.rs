@@ -78,6 +78,34 @@ impl Segment {
         s.log.create()?;
         Ok(Arc::new(s))
     }
+    /// One that takes the place of others at `base_offset`: its file is `file`, which does not have its name yet. Its indexes stay in memory
+    /// until [`Self::named`].
+    pub(crate) fn unnamed(
+        dir: &Path,
+        base_offset: i64,
+        state: &Arc<LogDirState>,
+        now_ms: i64,
+    ) -> Segment {
+        let s = Segment::new(dir, base_offset, state, now_ms);
+        s.offsets.hold(true);
+        s.times.hold(true);
+        s
+    }
+    /// The file has its name, and those of the indexes are free: writes them out and syncs them.
+    pub(crate) fn named(&self) -> Result<(), LogError> {
+        self.log.close();
+        self.offsets.hold(false);
+        self.times.hold(false);
+        self.seal()?;
+        self.offsets.sync()?;
+        self.times.sync()?;
+        self.txns.sync()
+    }
+    /// Its names are about to be another segment's. Readers that have its files open keep them; the answer keeps their blocks for so long.
+    pub(crate) fn retire(&self) -> Vec<Arc<std::fs::File>> {
+        let files = self.files();
+        files.iter().filter_map(|file| file.retire()).collect()
+    }
     /// One that is on disk. Gives whether its indexes can be trusted.
     pub(crate) fn load(
         dir: &Path,

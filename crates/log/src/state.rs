@@ -56,6 +56,8 @@ struct RecoveryPoints {
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
+    /// The step at which the cleaner's swap ends as a crash would end it.
+    pub(crate) swap_ends_at: Mutex<Option<usize>>,
     /// Bytes that can still be written before ENOSPC; negative = no limit.
     pub(crate) space: Mutex<Option<u64>>,
     pub(crate) write_fails: AtomicBool,

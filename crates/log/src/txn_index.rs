@@ -58,6 +58,10 @@ impl TxnIndex {
         *self.entries.write() = Some(Arc::clone(&list));
         Ok(list)
     }
+    /// Takes entries that are written with the next sync.
+    pub(crate) fn hold(&self, entries: Vec<AbortedTxn>) {
+        *self.entries.write() = Some(Arc::new(entries));
+    }
     pub(crate) fn push(&self, txn: AbortedTxn) -> Result<(), LogError> {
         let mut list = Vec::clone(&*self.entries()?);
         list.push(txn);

@@ -153,6 +153,19 @@ pub enum RetentionRule {
     LogStart,
 }
 
+/// What one run of the cleaner did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CleanOutcome {
+    /// Segments that were rewritten.
+    pub segments_before: usize,
+    /// Segments that were made of them.
+    pub segments_after: usize,
+    /// Bytes of the former.
+    pub bytes_before: u64,
+    /// Bytes of the latter.
+    pub bytes_after: u64,
+}
+
 /// What one retention pass removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetentionOutcome {

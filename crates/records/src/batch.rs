@@ -28,7 +28,7 @@ const OLD_FORMAT_LENGTH_MIN: i32 = 14;
 const TIMESTAMP_TYPE_BIT: i16 = 1 << 3;
 const TRANSACTIONAL_BIT: i16 = 1 << 4;
 const CONTROL_BIT: i16 = 1 << 5;
-const DELETE_HORIZON_BIT: i16 = 1 << 6;
+pub(crate) const DELETE_HORIZON_BIT: i16 = 1 << 6;
 
 /// A batch header, copied out of its bytes. All fields are as found; [`BatchHeader::parse`] has checked their ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod control;
 mod crc;
 mod decoder;
 mod error;
+mod filter;
 mod produced;
 mod record;
 mod varint;
@@ -36,5 +37,6 @@ pub use control::{
 pub use crc::{Crc32c, crc32c};
 pub use decoder::{PIECE_BYTES, StreamPace, Unpaced};
 pub use error::RecordsError;
+pub use filter::{KeyedRecord, OpenedBatch};
 pub use produced::{RecordRules, one_batch};
 pub use record::{Header, Record, RecordIter, records};

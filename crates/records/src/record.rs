@@ -136,7 +136,7 @@ impl RecordIter {
     }
 }
 
-fn nullable<'a>(c: &mut Cursor<'a>) -> Option<Option<&'a [u8]>> {
+pub(crate) fn nullable<'a>(c: &mut Cursor<'a>) -> Option<Option<&'a [u8]>> {
     // Kafka takes every negative length for null.
     match usize::try_from(c.i32()?) {
         Ok(n) => c.take(n).map(Some),

@@ -42,6 +42,7 @@ impl ReplicaManager {
                 .every(self.config.checkpoint_ms, ReplicaManager::checkpoint_of),
         );
         self.tasks.spawn(self.clone().reopen());
+        self.tasks.spawn(self.clone().keep_cleaning());
         self.tasks.spawn(self.clone().checkpoint_by_bytes());
         self.tasks.spawn(self.clone().keep_log_starts());
         let manager = self.clone();

@@ -12,6 +12,7 @@
 //! * A partition costs no task, no timer and no descriptor while it is idle. One broken log directory leaves the others alone.
 
 mod background;
+mod cleaning;
 mod directories;
 mod disk;
 mod durability;
@@ -30,6 +31,7 @@ mod topic_config;
 mod visibility;
 
 pub use background::LogDirDescription;
+pub use cleaning::CleanerConfig;
 pub use directories::{Located, directory_id, locate, missing_directories};
 pub use disk::SpareWorkers;
 pub use durability::Durability;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
+use crate::cleaning::CleanerConfig;
 use crate::directories::Directories;
 use crate::durability::Durability;
 use crate::error::ReplicaError;
@@ -58,6 +59,8 @@ pub struct ReplicaConfig {
     pub checkpoint_ms: u64,
     /// `log.dir.stall.timeout.ms`: a call to the file system that takes longer takes its directory offline.
     pub stall_offline_after: Duration,
+    /// `log.cleaner.*`.
+    pub cleaner: CleanerConfig,
 }
 
 impl ReplicaConfig {
@@ -74,6 +77,7 @@ impl ReplicaConfig {
             retention_check_ms: 300_000,
             checkpoint_ms: 60_000,
             stall_offline_after: OFFLINE_AFTER,
+            cleaner: CleanerConfig::default(),
         }
     }
 }

@@ -63,6 +63,14 @@ impl TopicConfig {
                 delete: policies.iter().any(|policy| policy == "delete"),
                 compact: policies.iter().any(|policy| policy == "compact"),
                 compression: compressor(&lookup),
+                delete_retention_ms: lookup
+                    .number("delete.retention.ms", defaults.delete_retention_ms),
+                min_compaction_lag_ms: lookup
+                    .number("min.compaction.lag.ms", defaults.min_compaction_lag_ms),
+                min_cleanable_dirty_ppm: match lookup.value("min.cleanable.dirty.ratio") {
+                    Some(ConfigValue::Double(ratio)) => (ratio * 1e6) as u32,
+                    _ => defaults.min_cleanable_dirty_ppm,
+                },
                 max_message_bytes: lookup
                     .number("max.message.bytes", i64::from(defaults.max_message_bytes))
                     as u32,

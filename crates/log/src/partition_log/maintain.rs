@@ -121,6 +121,7 @@ impl PartitionLog {
     /// Before bytes above `offset` go away: no recovery point, in memory or on disk, may cover them any longer.
     pub(super) fn forget_synced_above(&self, w: &mut Writer, offset: i64) -> Result<(), LogError> {
         w.truncations += 1;
+        self.cleaned_to.fetch_min(offset, Ordering::AcqRel);
         self.recovery_point.fetch_min(offset, Ordering::AcqRel);
         self.state
             .lower_recovery_point(&self.topic, self.partition, offset)

@@ -19,6 +19,7 @@ use super::append::Incoming;
 use super::salvage;
 use super::{LogEnd, NO_EPOCH, PartitionLog, Writer};
 use crate::checkpoint;
+use crate::cleaner;
 use crate::config::{LogConfig, OpenOptions};
 use crate::descriptors::is_shortage;
 use crate::epochs::EpochCache;
@@ -77,6 +78,7 @@ impl PartitionLog {
             log_start: AtomicI64::new(0),
             high_watermark: AtomicI64::new(0),
             recovery_point: AtomicI64::new(0),
+            cleaned_to: AtomicI64::new(0),
             first_unstable: AtomicI64::new(i64::MAX),
             latest_epoch: AtomicI32::new(NO_EPOCH),
             unflushed_bytes: AtomicU64::new(0),
@@ -108,6 +110,7 @@ impl PartitionLog {
 
     fn load(&self, options: &OpenOptions) -> Result<(), LogError> {
         self.load_metadata(options.topic_id.as_ref())?;
+        cleaner::finish_swaps(&self.dir, &self.state)?;
         let listing = list(&self.dir)?;
         self.judge_orphans(&listing.bases, &listing.orphans)?;
         if listing.bases.is_empty() {

@@ -7,7 +7,7 @@ use tarn_controller::{Endpoint, Rules, Settings};
 use tarn_group::GroupConfig;
 use tarn_log::DescriptorShares;
 use tarn_metadata::Image;
-use tarn_replica::{Durability, ReplicaConfig};
+use tarn_replica::{CleanerConfig, Durability, ReplicaConfig};
 use tarn_wire::{Str, Uuid};
 
 use super::BoundListener;
@@ -78,6 +78,16 @@ pub(super) fn replicas(config: &Config) -> ReplicaConfig {
     replica.checkpoint_ms = config
         .number("log.flush.offset.checkpoint.interval.ms")
         .max(1000) as u64;
+    replica.cleaner = CleanerConfig {
+        enabled: config.flag("log.cleaner.enable"),
+        backoff_ms: config.number("log.cleaner.backoff.ms").max(1) as u64,
+        map_bytes: usize::try_from(config.number("log.cleaner.dedupe.buffer.size"))
+            .unwrap_or(usize::MAX),
+        bytes_per_second: config
+            .text("log.cleaner.io.max.bytes.per.second")
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(f64::MAX),
+    };
     replica.stall_offline_after =
         Duration::from_millis(config.number("log.dir.stall.timeout.ms").max(1) as u64);
     replica.broker_values = config
