@@ -31,8 +31,9 @@ pub(super) fn empty_log() -> (Arc<PartitionLog>, TempDir) {
     (log.expect("an empty log"), scratch)
 }
 
-/// Appends one batch as a leader does.
+/// Appends one batch as a leader does; it arrives as a producer sends it, with base offset 0.
 pub(super) fn append(log: &PartitionLog, bytes: &mut [u8]) {
+    bytes[..8].fill(0);
     let done = log.append_as_leader(bytes, 0, AppendOrigin::Client, NOW_MS);
     std::hint::black_box(done.expect("a good batch"));
 }

@@ -179,8 +179,11 @@ fn segments_that_are_only_due_wait_for_their_time() {
         let home = Home::new();
         let log = home.open(&config);
         for i in 0..500 {
-            let mut bytes = batch(0, 0, 1, 10);
             let now = NOW + i * 10;
+            let mut bytes = BatchBuilder::new()
+                .add(now, Some(b"k"), Some(&[0; 10]), &[])
+                .build()
+                .unwrap();
             log.append_as_leader(&mut bytes, 1, AppendOrigin::Client, now)
                 .unwrap();
         }
