@@ -147,6 +147,8 @@ impl MirrorService {
             Err(error) => return Err(unreachable(&name, &error)),
         }
         drop(source);
+        // Refused before anything is created.
+        create_mirror(&self.tools.metadata.image(), &request)?;
         // First the internal topic, so that a mirror never exists without it (C16).
         self.tools.store.ensure_topic().await?;
         let decide = move |image: &Image, _: &mut dyn Planner| {

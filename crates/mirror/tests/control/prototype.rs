@@ -963,3 +963,21 @@ async fn stock_requests_do_not_get_around_the_fences() {
     assert_eq!(hidden(&world), before);
     world.stop().await;
 }
+
+/// P03, the kind: a create that is refused for what the source said creates no internal topic either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_create_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::start(dir.path(), Scripted::new()).await;
+    let offset = world.image().offset();
+    let other = [
+        ("bootstrap.servers", "source:9092"),
+        ("mirror.source.cluster.id", "another"),
+    ];
+    assert_eq!(world.create("m", &other).await.error_code, 40);
+    world.plane.0.lock().cluster_id = Some(Str::from(crate::world::CLUSTER));
+    assert_eq!(world.create("m", &other[..1]).await.error_code, 42);
+    assert_eq!(world.image().offset(), offset);
+    assert!(world.image().topic("__mirror_state").is_none());
+    world.stop().await;
+}
