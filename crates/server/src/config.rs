@@ -3,6 +3,7 @@
 //! Not here: topic keys (`tarn_metadata::config`) and mirror keys (`tarn_mirror`). Nothing here is global: two configurations live side by side.
 
 pub mod keys;
+mod limits_page;
 mod listeners;
 pub mod properties;
 mod rules;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use tarn_metadata::config::{ConfigDef, ConfigValue};
 
+pub use limits_page::limits_page;
 pub use listeners::{Listener, Voter};
 pub use properties::{Entry as Property, SyntaxError, parse as properties};
 

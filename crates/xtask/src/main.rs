@@ -3,6 +3,7 @@
 //! Owns no product code. Each task is a module; this file only picks one.
 
 mod import_schemas;
+mod limits_doc;
 mod protocol_doc;
 mod tidy;
 
@@ -13,6 +14,7 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 usage: cargo run -p xtask -- TASK
   import-schemas --jar FILE [--jar FILE …]   read Kafka's schemas into crates/wire/schema/kafka
+  limits-doc                                 write docs/limits.md
   protocol-doc                               write docs/protocol.md
   tidy                                       check the rules of the house (also a test)";
 
@@ -21,6 +23,7 @@ fn main() -> Result<()> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["import-schemas", ..] => import_schemas::run(&args[1..]),
+        ["limits-doc"] => limits_doc::run(),
         ["protocol-doc"] => protocol_doc::run(),
         ["tidy"] => tidy::run(),
         _ => bail!(USAGE),
