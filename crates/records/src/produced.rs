@@ -201,6 +201,50 @@ impl<'r> Seen<'r> {
 
 /// Walks uncompressed records in place.
 fn walk(payload: &[u8], h: &BatchHeader, seen: &mut Seen<'_>) -> Result<(), RecordsError> {
+    if !h.is_log_append_time()
+        && let Some(largest) = walk_unsuspicious(payload, h, seen.rules)?
+    {
+        seen.largest = largest;
+        return Ok(());
+    }
+    walk_each(payload, h, seen)
+}
+
+/// The walk of a batch about whose records there is nothing to say: gives their largest timestamp, or `None` when there is something, which only
+/// a look at each of them tells.
+fn walk_unsuspicious(
+    payload: &[u8],
+    h: &BatchHeader,
+    rules: &RecordRules,
+) -> Result<Option<i64>, RecordsError> {
+    let (mut low, mut high, mut all_keys) = (i64::MAX, i64::MIN, true);
+    let mut at = 0;
+    for index in 0..h.record_count {
+        let record = short_record(payload, at).or_else(|| plain_record(payload, at));
+        let (next, timestamp_delta, has_key) = record.ok_or(RecordsError::InvalidRecord {
+            index,
+            reason: "not a whole record",
+        })?;
+        low = low.min(timestamp_delta);
+        high = high.max(timestamp_delta);
+        all_keys &= has_key;
+        at = next;
+    }
+    if at != payload.len() {
+        return Err(LEFT_OVER);
+    }
+    let times = h.base_timestamp.checked_add(low);
+    let times = times.zip(h.base_timestamp.checked_add(high));
+    Ok(times.and_then(|(oldest, newest)| {
+        let in_range = !rules.create_time
+            || (rules.now_ms.saturating_sub(oldest) <= rules.before_max_ms
+                && newest.saturating_sub(rules.now_ms) <= rules.after_max_ms);
+        let good = in_range && (all_keys || !rules.keys_required);
+        good.then_some(newest.max(NO_TIMESTAMP))
+    }))
+}
+
+fn walk_each(payload: &[u8], h: &BatchHeader, seen: &mut Seen<'_>) -> Result<(), RecordsError> {
     let fixed = h.is_log_append_time().then_some(h.max_timestamp);
     let mut at = 0;
     for index in 0..h.record_count {
@@ -218,6 +262,43 @@ fn walk(payload: &[u8], h: &BatchHeader, seen: &mut Seen<'_>) -> Result<(), Reco
     } else {
         Err(LEFT_OVER)
     }
+}
+
+/// As [`plain_record`], for a record as most are: numbers of one or two bytes, no headers. `None` says nothing about the record.
+#[inline(always)]
+fn short_record(bytes: &[u8], at: usize) -> Option<(usize, i64, bool)> {
+    let head: &[u8; 8] = bytes.get(at..)?.first_chunk()?;
+    let word = u64::from_le_bytes(*head);
+    let (size, bits) = short_varint(word)?;
+    // One byte of attributes.
+    let (body, mut used) = (at + bits as usize / 8, bits + 8);
+    let (timestamp_delta, bits) = short_varint(word >> used)?;
+    used += bits;
+    let (_offset_delta, bits) = short_varint(word >> used)?;
+    used += bits;
+    let (key, bits) = short_varint(word >> used)?;
+    used += bits;
+    // What was shifted in behind the word is no number.
+    if used > u64::BITS {
+        return None;
+    }
+    let (value, at) = varint(bytes, at + used as usize / 8 + key.max(0) as usize)?;
+    let at = at.checked_add(value.max(0) as usize)?;
+    let whole = *bytes.get(at)? == 0 && (at + 1 - body) as i64 == size;
+    whole.then_some((at + 1, timestamp_delta, key >= 0))
+}
+
+/// The number in the lowest one or two bytes, and how many bits it takes.
+#[inline(always)]
+fn short_varint(word: u64) -> Option<(i64, u32)> {
+    let (v, bits) = if word & 0x80 == 0 {
+        (word & 0x7f, 8)
+    } else if word & 0x8000 == 0 {
+        ((word & 0x7f) | (word >> 1 & 0x3f80), 16)
+    } else {
+        return None;
+    };
+    Some(((v >> 1) as i64 ^ -((v & 1) as i64), bits))
 }
 
 const LEFT_OVER: RecordsError = RecordsError::InvalidBatch("bytes behind the last record");
@@ -382,5 +463,54 @@ impl Decoder<'_, '_> {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BatchBuilder;
+
+    /// The quick walk and the look at each record agree, whatever byte is wrong.
+    #[test]
+    fn the_quick_walk_says_what_the_thorough_one_says() {
+        const NOW: i64 = 1_700_000_000_000;
+        let mut builder = BatchBuilder::new();
+        for (i, size) in [0, 5, 70, 200, 3, 9_000].into_iter().enumerate() {
+            let key = (i % 3 > 0).then_some(&b"key"[..]);
+            builder.add(NOW + 40 * i as i64, key, Some(&vec![9; size]), &[]);
+        }
+        let batch = builder.build().unwrap();
+        let header = BatchHeader::read(&batch);
+        let (mut quick_ones, mut differ) = (0, 0);
+        for keys_required in [false, true] {
+            let rules = RecordRules {
+                keys_required,
+                create_time: true,
+                before_max_ms: 1000,
+                after_max_ms: 1000,
+                now_ms: NOW,
+            };
+            for at in (0..400).chain(9_000..batch.len() - HEADER_BYTES) {
+                for flip in [0, 1, 2, 3, 0x40, 0x80, 0x81, 0xff] {
+                    let mut payload = batch[HEADER_BYTES..].to_vec();
+                    payload[at] ^= flip;
+                    let verdict = |walked: Result<(), RecordsError>, seen: Seen<'_>| {
+                        walked.and_then(|()| seen.verdict())
+                    };
+                    let mut seen = Seen::new(&rules, &header);
+                    let thorough = walk_each(&payload, &header, &mut seen);
+                    let thorough = verdict(thorough, seen);
+                    let mut seen = Seen::new(&rules, &header);
+                    let quick = walk(&payload, &header, &mut seen);
+                    let quick = verdict(quick, seen);
+                    assert_eq!(quick, thorough, "byte {at} flipped by {flip}");
+                    let unsuspicious = walk_unsuspicious(&payload, &header, &rules);
+                    quick_ones += usize::from(matches!(unsuspicious, Ok(Some(_))));
+                    differ += usize::from(quick.is_err());
+                }
+            }
+        }
+        assert!(quick_ones > 100 && differ > 100, "{quick_ones}, {differ}");
     }
 }
