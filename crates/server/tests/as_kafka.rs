@@ -12,7 +12,7 @@ use tarn_wire::messages::describe_configs_request::DescribeConfigsResource;
 use tarn_wire::messages::describe_user_scram_credentials_request::UserName;
 use tarn_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use tarn_wire::messages::*;
-use tarn_wire::{ErrorCode, Request, Str};
+use tarn_wire::{ErrorCode, Request, Str, Uuid};
 
 const SECURITY_DISABLED: i16 = 54;
 const NO_TRANSACTIONS: i16 = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED.0;
@@ -322,4 +322,46 @@ async fn every_kind_of_resource_that_is_listed_is_described() {
         .await
         .config_resources;
     assert!(listed.iter().any(|resource| resource.resource_type == 8));
+}
+
+/// A topic that does not exist is told as such, whoever commits, and whatever id it is asked by.
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_of_topics_that_do_not_exist_are_told_as_such() {
+    let (_node, mut client) = broker().await;
+    client.create("t", 1, &[]).await;
+    commit(&mut client, "g", "t").await;
+    let topic = offset_commit_request::OffsetCommitRequestTopic {
+        name: Str::from("never"),
+        partitions: vec![Default::default()],
+        ..Default::default()
+    };
+    let request = OffsetCommitRequest {
+        group_id: Str::from("g"),
+        generation_id_or_member_epoch: 7,
+        member_id: Str::from("bogus"),
+        topics: vec![topic],
+        ..Default::default()
+    };
+    let answer = client.call(8, &request).await;
+    assert_eq!(answer.topics[0].partitions[0].error_code, 3);
+    for topic_id in [Uuid::ZERO, Uuid([7; 16])] {
+        let topic = offset_fetch_request::OffsetFetchRequestTopics {
+            topic_id,
+            partition_indexes: vec![0],
+            ..Default::default()
+        };
+        let group = offset_fetch_request::OffsetFetchRequestGroup {
+            group_id: Str::from("g"),
+            topics: Some(vec![topic]),
+            member_epoch: -1,
+            ..Default::default()
+        };
+        let request = OffsetFetchRequest {
+            groups: vec![group],
+            ..Default::default()
+        };
+        let group = &client.call(10, &request).await.groups[0];
+        assert_eq!(group.error_code, 0);
+        assert_eq!(group.topics[0].partitions[0].error_code, 100);
+    }
 }

@@ -31,6 +31,9 @@ Tarn speaks the Kafka protocol as of Kafka 4.3. The table lists every API of tha
   DeleteAcls (SECURITY_DISABLED), ListTransactions, DescribeClientQuotas, DescribeUserScramCredentials, ListPartitionReassignments
   (empty), ConsumerGroupHeartbeat (UNSUPPORTED_VERSION). A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED by
   FindCoordinator and InitProducerId, because that is the one code that every client takes for final; the text says why.
+* Features with levels are `metadata.version` and `mirror.version`. `transaction.version`, `group.version`, `share.version`,
+  `streams.version`, `eligible.leader.replicas.version` and `kraft.version` are not shown, which means level 0: what they stand for
+  is not there.
 * Broker loggers (resource type 8) are the targets of this program's log. Configurations of groups and client metrics are shown with
   Kafka's defaults and cannot be set.
 * Released Kafka 4.4 uses 94 for UnregisterController. A body that is no CreateMirror is answered with INVALID_REQUEST.

@@ -42,6 +42,11 @@ struct Committer {
     version: i16,
 }
 
+/// Whether the code says that a topic or partition is not there.
+fn is_missing(error: ErrorCode) -> bool {
+    error == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION || error == ErrorCode::UNKNOWN_TOPIC_ID
+}
+
 impl GroupCoordinator {
     /// OffsetCommit v2–10. Offsets of mirror topics are committed like all others.
     pub async fn offset_commit(
@@ -147,7 +152,11 @@ impl GroupCoordinator {
             let allowed = classic.check_commit(&member, instance.as_ref(), generation, now_ms);
             let (mut records, mut codes) = (Vec::new(), Vec::with_capacity(items.len()));
             for item in &items {
-                let value = allowed.and_then(|()| item.value.as_ref().map_err(|error| *error));
+                let value = match &item.value {
+                    // A topic that does not exist is told before anything of the group, as Kafka does.
+                    Err(error) if is_missing(*error) => Err(*error),
+                    value => allowed.and_then(|()| value.as_ref().map_err(|error| *error)),
+                };
                 codes.push(value.err().unwrap_or(ErrorCode::NONE));
                 if let Ok(value) = value {
                     let mut value = value.clone();

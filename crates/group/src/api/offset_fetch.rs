@@ -260,8 +260,8 @@ fn ask(image: &Image, name: Str, topic_id: Uuid, partitions: Vec<i32>, version: 
 fn batch_topic(image: &Image, topic: Answered, version: i16) -> Option<OffsetFetchResponseTopics> {
     let by_id = version >= TOPIC_IDS_FROM;
     let topic_id = match (by_id, topic.topic_id.is_zero()) {
-        (true, true) => image.topic(&topic.name)?.id,
-        (true, false) => topic.topic_id,
+        (true, true) if topic.error.is_none() => image.topic(&topic.name)?.id,
+        (true, _) => topic.topic_id,
         (false, _) => Uuid::ZERO,
     };
     let partition = |(index, offset): (i32, Option<CommittedOffset>)| {
