@@ -44,4 +44,5 @@ pub mod state;
 pub mod stop;
 pub mod stop_point;
 pub mod store;
+mod survive;
 pub mod transition;

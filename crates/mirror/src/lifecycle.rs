@@ -28,6 +28,7 @@ use crate::epochs::EpochBumper;
 use crate::metadata::Metadata;
 use crate::seam::{BoxFuture, DataPlane, FailureKind, FetchEvents, FetchFailure, MirrorPartition};
 use crate::store::StateStore;
+use crate::survive::survive;
 use crate::transition::{Event, PartitionRecord};
 
 /// Preparations of one mirror at a time: a dead source holds only its own.
@@ -111,10 +112,18 @@ impl LifeCycle {
 
     /// Starts the keeper and the bumper.
     pub fn start(self: &Arc<Self>) {
-        self.tasks
-            .spawn_on(self.clone().keep(), &self.tools.data.threads());
-        self.tasks
-            .spawn(self.tools.bumper.clone().run(self.cancel.clone()));
+        let life = self.clone();
+        let keeper = survive(
+            "the keeper of mirror states",
+            self.cancel.clone(),
+            move || life.clone().keep(),
+        );
+        self.tasks.spawn_on(keeper, &self.tools.data.threads());
+        let (bumper, cancel) = (self.tools.bumper.clone(), self.cancel.clone());
+        let bumper = survive("the raising of leader epochs", cancel.clone(), move || {
+            bumper.clone().run(cancel.clone())
+        });
+        self.tasks.spawn(bumper);
     }
 
     /// Whom to tell that a refresh is wanted.

@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::MirrorConfig;
 use crate::lifecycle::{LifeCycle, Tools};
 use crate::seam::{Source, SourceSettings};
+use crate::survive::survive;
 
 use self::kicks::Kicks;
 use self::problems::Problems;
@@ -148,8 +149,12 @@ impl Refresher {
                         status: Arc::default(),
                         newest_wish,
                     };
-                    self.tasks
-                        .spawn(self.clone().run(name.clone(), running.clone()));
+                    let (refresher, mirror, task) = (self.clone(), name.clone(), running.clone());
+                    let cancel = running.cancel.clone();
+                    let refreshing = survive("the refresh of a mirror", cancel, move || {
+                        refresher.clone().run(mirror.clone(), task.clone())
+                    });
+                    self.tasks.spawn(refreshing);
                     mirrors.insert(name.clone(), running);
                 }
             }

@@ -10,7 +10,7 @@ use tarn_client::{Backoff, MetadataTopics};
 use tarn_wire::Str;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use super::answers::fetcher_index;
 use super::checks::{self, Turn};
@@ -20,6 +20,7 @@ use super::slot::{Slot, SourceLeader};
 use super::table::{SessionShared, Table};
 use crate::seam::{FailureKind, FetchFailure, Reachability, SourceTopic};
 use crate::source::{AskError, SourceClient, list_bounds, now_ms, source_topic};
+use crate::survive::survive;
 
 /// Longest pause before a source broker or its metadata is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -50,23 +51,20 @@ struct Pause {
     until: Instant,
 }
 
-/// Keeps a conductor running until the mirror is cancelled. One that panics is a defect of ours: it is shown, and another one begins.
+/// Keeps a conductor running until the mirror is cancelled; partitions say so after one that panicked.
 pub(super) async fn keep(mirror: Arc<MirrorPlane>) {
-    let mut pause = Backoff::new(Duration::from_millis(100), RETRY_MAX);
-    loop {
-        let running = tokio::spawn(Conductor::new(mirror.clone()).run());
-        match running.await {
-            Err(e) if e.is_panic() && !mirror.cancel.is_cancelled() => {
-                let text = "placing partitions on fetchers panicked, which is a defect of this broker (its log says where); it is started again";
-                error!(mirror = %mirror.name(), "{text}");
-                for slot in mirror.slots() {
-                    slot.tracked.lock().troubled(text, now_ms());
-                }
-                tokio::time::sleep(pause.next_wait()).await;
+    let mut is_first = true;
+    let cancel = mirror.cancel.clone();
+    let begin = move || {
+        if !std::mem::take(&mut is_first) {
+            let text = "placing partitions on fetchers panicked, which is a defect of this broker (its log says where); it is started again";
+            for slot in mirror.slots() {
+                slot.tracked.lock().troubled(text, now_ms());
             }
-            _ => return,
         }
-    }
+        Conductor::new(mirror.clone()).run()
+    };
+    survive("placing partitions on fetchers", cancel, begin).await;
 }
 
 /// The conductor's own state; nothing of it is needed after the task ends.
