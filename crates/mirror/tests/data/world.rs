@@ -24,6 +24,8 @@ use crate::fake::Fake;
 
 const CLUSTER: &str = "our-cluster";
 const MIRROR: &str = "m";
+/// The log directory: partitions lie where the metadata says.
+const DIRECTORY: Uuid = Uuid([0x77; 16]);
 /// Generous: the machine may be busy.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -135,7 +137,12 @@ impl World {
             .await
             .expect("registers");
         let logs = dir.join("logs");
-        std::fs::create_dir_all(&logs).expect("creates");
+        let meta = tarn_log::MetaProperties {
+            cluster_id: CLUSTER.to_owned(),
+            node_id: Some(1),
+            directory_id: Some(DIRECTORY.to_string()),
+        };
+        meta.write(&logs).expect("is formatted");
         let config = ReplicaConfig {
             sync_threads: 1,
             ..ReplicaConfig::new(1, vec![logs])
@@ -353,7 +360,7 @@ fn registration() -> m::BrokerRegistrationRequest {
             ..Default::default()
         }],
         rack: None,
-        log_dirs: vec![Uuid::random()],
+        log_dirs: vec![DIRECTORY],
         ..Default::default()
     }
 }
