@@ -11,10 +11,10 @@ use tarn_tests::tarn::Tarn;
 use tarn_tests::{not_run, segments, wait};
 
 /// A small file system of its own, unmounted when dropped.
-struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(pub(crate) PathBuf);
 
 impl SmallDisk {
-    fn mount(at: &Path, megabytes: u32) -> Option<Self> {
+    pub(crate) fn mount(at: &Path, megabytes: u32) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let size = format!("size={megabytes}m");
         let mount = Command::new("mount")

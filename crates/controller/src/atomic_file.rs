@@ -11,7 +11,7 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), ControllerError
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     let beside = Path::new(&beside);
-    let written = File::create(beside).and_then(|mut file| {
+    let written = tarn_log::private::create_file(beside).and_then(|mut file| {
         file.write_all(content)?;
         file.sync_all()
     });

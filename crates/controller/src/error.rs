@@ -116,6 +116,16 @@ pub enum ControllerError {
 }
 
 impl ControllerError {
+    /// Whether only room is missing.
+    pub(crate) fn is_no_space(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::Log(LogError::NoSpace { .. }) => true,
+            Self::File { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
+            _ => false,
+        }
+    }
+
     /// Kafka's code for a caller.
     pub fn code(&self) -> ErrorCode {
         match self {

@@ -67,6 +67,8 @@ pub(crate) struct EventLoop {
     rules: Arc<Rules>,
     shared: Arc<Shared>,
     journal: Journal,
+    /// The space kept back may be used: at a start, and for decisions that create nothing.
+    may_use_ballast: bool,
     quorum_state: QuorumStateFile,
     core: Core,
     /// The image with every decision made so far; equals the published one between groups.
@@ -132,6 +134,7 @@ impl EventLoop {
             settings,
             rules,
             shared,
+            may_use_ballast: true,
             journal,
             quorum_state,
             core,
@@ -141,6 +144,7 @@ impl EventLoop {
         };
         this.step(Event::Start)?;
         this.catch_up(replay_from)?;
+        this.journal.ballast.refill();
         Ok(this)
     }
 
@@ -182,7 +186,7 @@ impl EventLoop {
         &mut self,
         commands: &Receiver<Command>,
     ) -> Option<Result<Command, ControllerError>> {
-        if self.journal.synced_end_is_unkept() {
+        if self.journal.synced_end_is_unkept() || self.journal.ballast.is_short() {
             match commands.recv_timeout(SYNCED_END_AFTER) {
                 Ok(command) => return Some(Ok(command)),
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -190,6 +194,7 @@ impl EventLoop {
                     if let Err(error) = self.journal.keep_synced_end() {
                         return Some(Err(error));
                     }
+                    self.journal.ballast.refill();
                 }
             }
         }
@@ -305,6 +310,8 @@ impl EventLoop {
 
     fn commit(&mut self, group: Group) -> Result<(), ControllerError> {
         let end_before = self.journal.end_offset();
+        let mut records = group.accepted.iter().flat_map(|(records, _)| records);
+        self.may_use_ballast = !records.any(creates);
         let committed = self.write_all(&group.batches);
         if committed.is_ok() && group.batches.offsets() > 0 {
             self.bytes_since_snapshot += group.batches.bytes() as u64;
@@ -344,7 +351,10 @@ impl EventLoop {
 
     /// Appends one batch, syncs it, and lets the core commit it.
     fn write(&mut self, batch: Vec<u8>) -> Result<(), ControllerError> {
-        let end_offset = self.journal.append(batch, self.core.epoch(), now_ms())?;
+        let epoch = self.core.epoch();
+        let end_offset = self.with_room(self.may_use_ballast, |this| {
+            this.journal.append(batch.clone(), epoch, now_ms())
+        })?;
         self.step(Event::Appended { end_offset })?;
         let end_offset = self.sync()?;
         self.step(Event::Durable { end_offset })?;
@@ -360,7 +370,7 @@ impl EventLoop {
     /// Syncs what was appended. It cannot be taken back any more, so a shortage of descriptors is waited for.
     fn sync(&mut self) -> Result<i64, ControllerError> {
         for _ in 0..SHORT_TRIES_MAX {
-            match self.journal.sync() {
+            match self.with_room(true, |this| this.journal.sync()) {
                 Err(ControllerError::Log(error @ LogError::Shortage { .. })) => {
                     warn!(%error, "the metadata log waits for its sync");
                     std::thread::sleep(SHORT_PAUSE);
@@ -371,11 +381,27 @@ impl EventLoop {
         self.journal.sync()
     }
 
+    /// Does what needs room on the disk, if need be with the space kept back.
+    fn with_room<T>(
+        &mut self,
+        allowed: bool,
+        mut work: impl FnMut(&mut Self) -> Result<T, ControllerError>,
+    ) -> Result<T, ControllerError> {
+        loop {
+            match work(self) {
+                Err(error) if allowed && error.is_no_space() && self.journal.ballast.release() => {}
+                done => return done,
+            }
+        }
+    }
+
     fn step(&mut self, event: Event) -> Result<(), ControllerError> {
         for action in self.core.step(event, now_ms()) {
             match action {
                 Action::Persist(election) => {
-                    self.quorum_state.write(&election, &self.settings.voters)?
+                    self.with_room(true, |this| {
+                        this.quorum_state.write(&election, &this.settings.voters)
+                    })?;
                 }
                 Action::AppendLeaderChange {
                     epoch,
@@ -496,6 +522,14 @@ impl EventLoop {
         self.journal.close()?;
         snapshot
     }
+}
+
+/// Whether a record makes something new, which a full disk may refuse.
+fn creates(record: &Record) -> bool {
+    matches!(
+        record,
+        Record::Topic(_) | Record::Partition(_) | Record::ProducerIds(_)
+    )
 }
 
 /// The stored election. It stands on disk before the first record of the log does, so a log without it has lost it: it may hold a vote.

@@ -4,17 +4,19 @@
 //! recovery are `tarn_log`'s.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tarn_log::{AppendOrigin, LogConfig, LogDirState, OpenOptions, PartitionLog};
+use tarn_log::{AppendOrigin, LogConfig, LogDirState, LogError, OpenOptions, PartitionLog};
 use tarn_metadata::{Record, Replay};
 use tarn_raft::{EpochHistory, LogEnd};
 use tarn_records::{BatchBuilder, batches, records};
 use tarn_wire::Uuid;
 use tarn_wire::messages::{BeginTransactionRecord, EndTransactionRecord};
 
+use crate::ballast::Ballast;
 use crate::synced_end::SyncedEnd;
 use crate::{ControllerError, Settings, tail_check};
 
@@ -139,13 +141,18 @@ pub(crate) struct Journal {
     log: Arc<PartitionLog>,
     dir: PathBuf,
     synced: SyncedEnd,
+    /// Space kept back for it.
+    pub(crate) ballast: Ballast,
 }
 
 impl Journal {
     /// Opens, and recovers, the log.
     pub(crate) fn open(settings: &Settings, now_ms: i64) -> Result<Self, ControllerError> {
         let dir = settings.metadata_dir.join(LOG_DIR_NAME);
-        fs::create_dir_all(&dir).map_err(|error| ControllerError::file("create", &dir, error))?;
+        // It holds the passwords of mirrors, also where an older version made it for everybody to read.
+        tarn_log::private::create_dir_all(&dir)
+            .and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)))
+            .map_err(|error| ControllerError::file("create", &dir, error))?;
         tail_check::refuse_damage(&dir, SyncedEnd::read(&dir)?.unwrap_or(0))?;
         let config = LogConfig {
             segment_bytes: settings.segment_bytes,
@@ -164,11 +171,26 @@ impl Journal {
             now_ms,
             dir_state: LogDirState::detached(&settings.metadata_dir),
         };
-        let log = PartitionLog::open(&dir, config, options)?;
-        // What recovery left was walked and, where it cut, synced; anything else is synced now.
-        let end = log.flush()?;
+        let mut ballast = Ballast::open(&dir);
+        let open = || {
+            let log = PartitionLog::open(&dir, config.clone(), options.clone())?;
+            // What recovery left was walked and, where it cut, synced; anything else is synced now.
+            let end = log.flush()?;
+            Ok::<_, LogError>((log, end))
+        };
+        let (log, end) = loop {
+            match open() {
+                Err(LogError::NoSpace { .. }) if ballast.release() => {}
+                opened => break opened?,
+            }
+        };
         let synced = SyncedEnd::open(&dir, end)?;
-        Ok(Self { log, dir, synced })
+        Ok(Self {
+            log,
+            dir,
+            synced,
+            ballast,
+        })
     }
 
     /// Directory of the log, where its companions live too.

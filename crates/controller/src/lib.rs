@@ -11,6 +11,7 @@
 //! * C-4 what was once synced is never cut: damage below the synced end refuses the start.
 
 mod atomic_file;
+mod ballast;
 mod commands;
 mod controller;
 mod error;

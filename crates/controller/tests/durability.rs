@@ -517,3 +517,29 @@ async fn damage_before_acknowledged_decisions_is_refused_by_name_and_nothing_is_
     fs::write(&segment, &whole).unwrap();
     assert_eq!(bare(dir.path()).await.image().topics().len(), 5);
 }
+
+/// H13: the metadata log holds the passwords of mirrors: it and its snapshots are for the broker's user alone, also where an older version made them.
+#[tokio::test]
+async fn the_metadata_log_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = log_dir(dir.path());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for _ in 0..2 {
+        let controller = started(dir.path()).await;
+        create_one(
+            &controller,
+            &format!("t{}", controller.image().topics().len()),
+            1,
+        )
+        .await;
+        controller.shutdown().await.unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        }
+        assert!(!files(dir.path(), ".checkpoint").is_empty());
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::private;
 use crate::types::EpochEntry;
 
 /// Per directory: everything below is synced.
@@ -21,7 +22,7 @@ const FORMAT_VERSION: &str = "0";
 /// Replaces `path` by `content`: temp file, fsync, rename, fsync of the directory (the last two syncs only if `durable`).
 pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
     let temp = path.with_added_extension("tmp");
-    let mut f = File::create(&temp)?;
+    let mut f = private::create_file(&temp)?;
     f.write_all(content)?;
     if durable {
         f.sync_all()?;

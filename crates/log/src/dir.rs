@@ -20,6 +20,7 @@ use crate::meta_properties::MetaProperties;
 use crate::names;
 use crate::partition_log::{PartitionLog, TOGETHER_MIN, remove_folder};
 use crate::partition_metadata::PartitionMetadata;
+use crate::private;
 use crate::state::LogDirState;
 
 const LOCK: &str = ".lock";
@@ -84,7 +85,7 @@ impl LogDir {
                 source: Arc::new(e),
             }
         };
-        fs::create_dir_all(path).map_err(failed("cannot create"))?;
+        private::create_dir_all(path).map_err(failed("cannot create"))?;
         let lock = take_lock(path)?;
         let (clean, clean_broker_epoch) =
             consume_marker(path).map_err(failed("cannot take the clean marker out of"))?;
@@ -453,7 +454,7 @@ fn take_lock(dir: &Path) -> Result<File, LogError> {
         path: path.clone(),
         source: Arc::new(e),
     };
-    let file = File::options()
+    let file = private::options()
         .read(true)
         .write(true)
         .create(true)

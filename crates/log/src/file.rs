@@ -1,7 +1,7 @@
 //! One file of a log: opened when it is needed, closed when the process has too many open. Every write and sync of segment
 //! files goes through here. Not here: which files are closed (`open_files`), what a failure means for the directory (`state`).
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ impl FileHandle {
                 return Err(io::ErrorKind::NotFound.into());
             }
             match self.state.injected_open_fault().and_then(|()| {
-                let mut options = OpenOptions::new();
+                let mut options = crate::private::options();
                 options.read(true).write(true).truncate(false);
                 options.create(create).open(&self.path)
             }) {

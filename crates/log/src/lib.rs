@@ -33,6 +33,7 @@ mod names;
 mod open_files;
 mod partition_log;
 mod partition_metadata;
+pub mod private;
 mod producers;
 mod reserve;
 mod roll;

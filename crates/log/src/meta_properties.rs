@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::checkpoint;
 use crate::error::LogError;
+use crate::private;
 
 const FILE: &str = "meta.properties";
 
@@ -73,7 +74,7 @@ impl MetaProperties {
             text.push_str(&format!("node.id={id}\n"));
         }
         text.push_str("version=1\n");
-        fs::create_dir_all(dir)
+        private::create_dir_all(dir)
             .and_then(|()| checkpoint::replace(&path, text.as_bytes(), true))
             .map_err(|e| LogError::Io {
                 context: "cannot write",

@@ -1,6 +1,5 @@
 //! Appending: the leader's path with all its checks, and the steps both paths share (first files, roll, taking batches in).
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,6 +14,7 @@ use super::{PartitionLog, Writer};
 use crate::config::{LogConfig, TimestampType};
 use crate::error::LogError;
 use crate::names;
+use crate::private;
 use crate::producers::Check;
 use crate::roll;
 use crate::segment::{SEGMENT_BYTES_MAX, Segment};
@@ -206,7 +206,7 @@ impl PartitionLog {
         if span.last_offset - end <= i64::from(i32::MAX) {
             return Ok(end);
         }
-        self.allow_gaps()?;
+        self.allow_gaps(false)?;
         Ok(span.first_offset)
     }
     /// Whether the active segment takes `span` behind `occupied` bytes, or why a new one is needed. Error: it is needed
@@ -262,7 +262,7 @@ impl PartitionLog {
             self.state.begin_log(&self.topic, self.partition)?;
         }
         let _busy = stall::enter(&self.state);
-        fs::create_dir_all(&self.dir)
+        private::create_dir_all(&self.dir)
             .map_err(|e| self.state.write_failed("create", &self.dir, &e))?;
         self.write_first_metadata()?;
         let segment = Segment::create(&self.dir, base_offset, &self.state, now_ms)?;

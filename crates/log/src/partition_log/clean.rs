@@ -190,7 +190,7 @@ impl PartitionLog {
     ) -> Result<Option<Arc<Segment>>, LogError> {
         let failed = |e: io::Error| self.clean_failed("write", path, &e);
         let new = Segment::unnamed(&self.dir, old[0].base_offset, &self.state, run.now_ms);
-        let mut options = File::options();
+        let mut options = crate::private::options();
         options.read(true).write(true).create(true).truncate(true);
         let file = options.open(path).map_err(failed)?;
         let mut out = BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, &file);
@@ -241,6 +241,8 @@ impl PartitionLog {
         // Neither a flush nor a deletion works in the directory meanwhile.
         let _no_flush = self.flushing.lock();
         self.check_writable(&self.lock_writer())?;
+        // Cleaned segments leave offsets out, also when the topic is not compacted any more one day.
+        self.allow_gaps(true)?;
         let name = |extension| names::segment_file(&self.dir, new.base_offset, extension);
         let (cleaned, swap) = (name(names::CLEANED), name(names::SWAP));
         self.crash_point(0)?;

@@ -9,6 +9,7 @@ use tarn_records::BatchView;
 
 use crate::error::LogError;
 use crate::names;
+use crate::private;
 use crate::segment::Segment;
 use crate::state::LogDirState;
 
@@ -56,7 +57,7 @@ pub(super) fn set_aside(
 fn copy_from(source: &Path, from: u64, target: &Path) -> io::Result<()> {
     let mut source = File::open(source)?;
     source.seek(SeekFrom::Start(from))?;
-    let mut out = File::create(target)?;
+    let mut out = private::create_file(target)?;
     let copied = io::copy(&mut source.by_ref(), &mut out).and_then(|_| out.sync_all());
     if copied.is_err() {
         fs::remove_file(target)?;

@@ -74,11 +74,15 @@ impl PartitionLog {
     }
     /// Offsets are about to be left out between two segments (a source's gap too wide for one segment, or a cleaner's work), so that a
     /// missing segment can no longer be told from a gap.
-    pub(crate) fn allow_gaps(&self) -> Result<(), LogError> {
+    pub(crate) fn allow_gaps(&self, durable: bool) -> Result<(), LogError> {
         let mut metadata = self.metadata.lock();
         if metadata.content.contiguous {
-            metadata.content.contiguous = false;
-            self.write_metadata(&metadata.content, false)?;
+            let content = PartitionMetadata {
+                contiguous: false,
+                ..metadata.content.clone()
+            };
+            self.write_metadata(&content, durable)?;
+            metadata.content = content;
         }
         Ok(())
     }

@@ -421,3 +421,26 @@ fn a_partition_with_the_longest_name_can_be_set_aside() {
     let away = dir.set_aside(&found[0]).unwrap();
     assert!(away.is_dir() && dir.scan().unwrap().is_empty());
 }
+
+/// H13: records are nobody else's to read.
+#[test]
+fn files_and_folders_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let root = home.root().join("made");
+    let dir = LogDir::open(&root).unwrap();
+    let log = open(&dir, "one").unwrap();
+    fill(&log, 10);
+    dir.write_checkpoints().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let folder = root.join("t-0");
+    assert_eq!((mode(&root), mode(&folder)), (0o700, 0o700));
+    for dir in [&root, &folder] {
+        for name in names(dir) {
+            let path = dir.join(name);
+            if path.is_file() {
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+            }
+        }
+    }
+}

@@ -200,3 +200,39 @@ fn only_keys_that_take_effect_at_once_can_be_altered() {
         assert!(!find(name), "{name}");
     }
 }
+
+/// S14: a key that the table calls without effect is read nowhere, and so has none.
+#[test]
+fn keys_without_effect_are_read_nowhere() {
+    fn sources(dir: &std::path::Path, all: &mut Vec<(std::path::PathBuf, String)>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, all);
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                all.push((path, text));
+            }
+        }
+    }
+    let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut all = Vec::new();
+    sources(&src, &mut all);
+    let tables = src.join("config/keys");
+    // One file names keys only to refuse them.
+    let others = |path: &std::path::Path| {
+        path.starts_with(&tables) || path.ends_with("tests.rs") || path.ends_with("security.rs")
+    };
+    all.retain(|(path, _)| !others(path));
+    assert!(all.len() > 20);
+    for key in keys::all().filter(|key| !key.effect) {
+        let literal = format!("\"{}\"", key.def.name);
+        for (path, text) in &all {
+            assert!(
+                !text.contains(&literal),
+                "{} reads {literal}",
+                path.display()
+            );
+        }
+    }
+}

@@ -44,6 +44,7 @@ pub(super) const KEYS: &[BrokerKey] = &[
     read_only("log.dirs", List, None, Any, "Directories that hold the partition logs."),
     dynamic("log.flush.interval.messages", Long, Some("9223372036854775807"), AtLeast(1), "Default of the topic key flush.messages."),
     dynamic("log.flush.interval.ms", Long, None, Any, "Default of the topic key flush.ms."),
+    read_only("log.flush.offset.checkpoint.interval.ms", Int, Some("60000"), AtLeast(0), "How often recovery points and the other checkpoints are written, at most once a second; a start after a crash checks what was written since."),
     dynamic("log.index.interval.bytes", Int, Some("4096"), AtLeast(0), "Default of the topic key index.interval.bytes."),
     dynamic("log.index.size.max.bytes", Int, Some("10485760"), AtLeast(4), "Default of the topic key segment.index.bytes."),
     dynamic("log.message.timestamp.after.max.ms", Long, Some("3600000"), AtLeast(0), "Default of the topic key message.timestamp.after.max.ms."),

@@ -111,7 +111,6 @@ pub(super) const KEYS: &[BrokerKey] = &[
     inert_dynamic("log.cleaner.io.buffer.size", Int, Some("524288"), AtLeast(0), "log compaction"),
     inert_dynamic("log.cleaner.threads", Int, Some("1"), AtLeast(0), "one thread cleans"),
     inert("log.dir.failure.timeout.ms", Long, Some("30000"), AtLeast(1), "registration with a remote controller"),
-    inert("log.flush.offset.checkpoint.interval.ms", Int, Some("60000"), AtLeast(0), "flush timing, which log.ack.durability decides"),
     inert("log.flush.scheduler.interval.ms", Long, Some("9223372036854775807"), Any, "flush timing, which log.ack.durability decides"),
     inert("log.flush.start.offset.checkpoint.interval.ms", Int, Some("60000"), AtLeast(0), "flush timing, which log.ack.durability decides"),
     inert_internal("log.initial.task.delay.ms", Long, Some("30000"), AtLeast(0), "timing of background tasks"),
