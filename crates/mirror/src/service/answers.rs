@@ -1,5 +1,7 @@
 //! Keys 98–101: what only looks (101 writes states, for other brokers).
 
+use std::collections::HashSet;
+
 use tarn_client::text_cut;
 use tarn_metadata::{DesiredState, Membership};
 use tarn_wire::messages as m;
@@ -138,7 +140,10 @@ impl MirrorService {
         } else if names.is_empty() {
             image.mirrors().map(|(n, _)| n.clone()).collect()
         } else {
-            names
+            // Named again, a mirror is described once: each description costs what the mirror has partitions.
+            let mut seen = HashSet::new();
+            let is_new = |name: &Str| seen.insert(name.clone());
+            names.into_iter().filter(is_new).collect()
         };
         let mut mirrors = Vec::with_capacity(names.len());
         for name in names {

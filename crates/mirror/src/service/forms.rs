@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tarn_wire::messages as m;
-use tarn_wire::{ApiKey, Message, Str, Uuid, decode_exact};
+use tarn_wire::{ApiKey, Message, Reader, Str, Uuid};
 
 use crate::commands::Wish;
 use crate::config::SOURCE_CLUSTER_ID;
@@ -108,8 +108,13 @@ pub enum MirrorRequest {
     Bump(m::BumpLeaderEpochsRequest),
 }
 
+/// Most elements in the lists of one request: as the other requests have it by default (`request.max.elements`).
+const ELEMENTS_MAX: usize = 100_000;
+
 fn strict<M: Message>(body: &Bytes) -> Option<M> {
-    decode_exact::<M>(body.clone(), VERSION).ok()
+    let mut reader = Reader::with_elements_max(body.clone(), ELEMENTS_MAX);
+    let message = M::decode(&mut reader, VERSION).ok()?;
+    (reader.remaining() == 0).then_some(message)
 }
 
 /// Who sends a form.

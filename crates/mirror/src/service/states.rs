@@ -1,6 +1,8 @@
 //! Keys 100, 101: reading and writing states at their coordinator. Between our own brokers the topic id travels as a tag and bytes are those
 //! of our own enum; foreign callers get their dialect's.
 
+use std::collections::HashSet;
+
 use tarn_metadata::Image;
 use tarn_wire::messages as m;
 use tarn_wire::messages::{
@@ -58,7 +60,10 @@ pub(super) async fn read(
             topic_id: id,
             partition: p,
         };
-        let indexes: Vec<i32> = topic.partitions.iter().map(|p| p.partition_index).collect();
+        // Named again, a partition is read once: each comes with a text.
+        let mut seen = HashSet::new();
+        let indexes = topic.partitions.iter().map(|p| p.partition_index);
+        let indexes: Vec<i32> = indexes.filter(|index| seen.insert(*index)).collect();
         let found = store.read(indexes.iter().map(|p| key(*p)).collect()).await;
         let partitions = indexes
             .into_iter()
