@@ -284,8 +284,10 @@ fn short_record(bytes: &[u8], at: usize) -> Option<(usize, i64, bool)> {
     }
     let (value, at) = varint(bytes, at + used as usize / 8 + key.max(0) as usize)?;
     let at = at.checked_add(value.max(0) as usize)?;
-    let whole = *bytes.get(at)? == 0 && (at + 1 - body) as i64 == size;
-    whole.then_some((at + 1, timestamp_delta, key >= 0))
+    // Where the next one begins is told by the length alone, so that the processor need not wait for the rest of this one.
+    let next = body.wrapping_add(size as usize);
+    let whole = *bytes.get(at)? == 0 && at + 1 == next;
+    whole.then_some((next, timestamp_delta, key >= 0))
 }
 
 /// The number in the lowest one or two bytes, and how many bits it takes.
