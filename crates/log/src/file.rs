@@ -134,10 +134,11 @@ impl FileHandle {
     pub(crate) fn create(self: &Arc<Self>) -> Result<(), LogError> {
         self.state.check_online()?;
         let _busy = stall::enter(&self.state);
-        let made = self
-            .state
-            .injected_write_fault(0)
-            .and_then(|()| self.get_with(Purpose::Write, true));
+        let made = self.state.with_room(|| {
+            self.state
+                .injected_write_fault(0)
+                .and_then(|()| self.get_with(Purpose::Write, true))
+        });
         made.map(|_| ())
             .map_err(|e| self.state.write_failed("create", &self.path, &e))
     }
@@ -146,7 +147,8 @@ impl FileHandle {
         self.state.check_online()?;
         let _busy = stall::enter(&self.state);
         self.dirty.store(true, Ordering::Release);
-        let done = self.state.injected_write_fault(bytes.len()).and_then(|()| {
+        let done = self.state.with_room(|| {
+            self.state.injected_write_fault(bytes.len())?;
             let file = self.get_with(Purpose::Write, true)?;
             file.write_all_at(bytes, position)
         });

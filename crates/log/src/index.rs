@@ -210,15 +210,25 @@ impl OffsetIndex {
         self.entries.push(e);
         self.entries.spill_if_many()
     }
-    /// A position from which a forward walk finds `offset`.
-    pub(crate) fn lookup(&self, offset: i64) -> Result<u64, LogError> {
+    /// The last entry at or below `offset`: last offset of a batch, and its position. A forward walk from there finds
+    /// `offset`, if the entry is right: compare it with the batch. `None`: walk from the start.
+    pub(crate) fn lookup(&self, offset: i64) -> Result<Option<(i64, u64)>, LogError> {
         let n = self
             .entries
             .partition_point(|e| self.decode(e).0 <= offset)?;
-        Ok(match n.checked_sub(1) {
-            None => 0,
-            Some(at) => self.entries.get(at)?.map_or(0, |e| self.decode(&e).1),
-        })
+        match n.checked_sub(1) {
+            None => Ok(None),
+            Some(at) => Ok(self.entries.get(at)?.map(|e| self.decode(&e))),
+        }
+    }
+    /// Number of the first entry at or behind `position`.
+    pub(crate) fn first_behind(&self, position: u64) -> Result<usize, LogError> {
+        self.entries
+            .partition_point(|e| self.decode(e).1 < position)
+    }
+    /// Entry number `at`.
+    pub(crate) fn entry(&self, at: usize) -> Result<Option<(i64, u64)>, LogError> {
+        Ok(self.entries.get(at)?.map(|e| self.decode(&e)))
     }
     /// Drops entries of batches at or behind `position`.
     pub(crate) fn truncate_to_position(&self, position: u64) -> Result<(), LogError> {
@@ -295,18 +305,16 @@ impl TimeIndex {
         self.entries.push(e);
         self.entries.spill_if_many()
     }
-    /// An offset before which no record has a timestamp ≥ `timestamp`.
-    pub(crate) fn lookup(&self, timestamp: i64) -> Result<i64, LogError> {
+    /// The last entry below `timestamp`: no record in front of its batch has a timestamp ≥ `timestamp`, if the entry is
+    /// right: compare it with the batch. `None`: look from the start.
+    pub(crate) fn lookup(&self, timestamp: i64) -> Result<Option<(i64, i64)>, LogError> {
         let n = self
             .entries
             .partition_point(|e| self.decode(e).0 < timestamp)?;
-        Ok(match n.checked_sub(1) {
-            None => self.base,
-            Some(at) => self
-                .entries
-                .get(at)?
-                .map_or(self.base, |e| self.decode(&e).1),
-        })
+        match n.checked_sub(1) {
+            None => Ok(None),
+            Some(at) => Ok(self.entries.get(at)?.map(|e| self.decode(&e))),
+        }
     }
     /// Drops entries of offsets ≥ `offset`.
     pub(crate) fn truncate_to_offset(&self, offset: i64) -> Result<(), LogError> {

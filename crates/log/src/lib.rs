@@ -54,7 +54,9 @@ pub use error::LogError;
 pub use meta_properties::MetaProperties;
 pub use mirror::{MirrorAppend, MirrorAppendInfo, MirrorBounds};
 pub use open_files::{open_files, set_open_files_max};
-pub use partition_log::{CheckedBatch, PRODUCED_BYTES_MAX, PartitionLog, flush_all};
+pub use partition_log::{
+    CheckedBatch, Damage, PRODUCED_BYTES_MAX, PartitionLog, ScrubStep, flush_all,
+};
 pub use stall::{OFFLINE_AFTER, Pace, WaitPlace, WorkerGroup};
 pub use state::LogDirState;
 pub use sync::{SyncDone, SyncPolicy, Syncer};

@@ -12,7 +12,10 @@ mod produce;
 mod read;
 mod recover;
 mod salvage;
+mod scrub;
 mod side_files;
+
+pub use scrub::{Damage, ScrubStep};
 
 pub(crate) use flush::TOGETHER_MIN;
 pub use flush::flush_all;
@@ -24,8 +27,8 @@ pub(crate) use recover::{CONTROL_BATCH_BYTES_MAX, control_or_unknown};
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -43,6 +46,15 @@ use crate::state::LogDirState;
 use crate::types::{ActiveProducer, EpochEndOffset, EpochEntry, OpenTransaction};
 
 const NO_EPOCH: i32 = -1;
+
+/// What is called when more of a log is on disk.
+struct DurableNews(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for DurableNews {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DurableNews")
+    }
+}
 
 /// One partition's log. Share it in an `Arc`; every method takes `&self`. One writer at a time (an inner lock); readers
 /// never wait for it. Clamp and order rules are the invariants in the crate documentation.
@@ -74,6 +86,10 @@ pub struct PartitionLog {
     flushing: Mutex<()>,
     /// Held while the epoch checkpoint is written: writer and flush both do.
     epochs_file: Mutex<()>,
+    /// Itself, for who must find it later.
+    me: OnceLock<Weak<PartitionLog>>,
+    /// Called when the recovery point moved.
+    durable_news: OnceLock<DurableNews>,
     /// `partition.metadata`; locked behind `writer` where both are.
     metadata: Mutex<side_files::Metadata>,
 }
@@ -234,6 +250,10 @@ impl PartitionLog {
     /// Everything below is on disk.
     pub fn recovery_point(&self) -> i64 {
         self.recovery_point.load(Ordering::Acquire)
+    }
+    /// Has `news` called whenever the recovery point moved, on the thread that synced; only the first call counts.
+    pub fn on_durable(&self, news: impl Fn() + Send + Sync + 'static) {
+        let _ = self.durable_news.set(DurableNews(Box::new(news)));
     }
     /// Bytes appended since the last flush.
     pub fn unflushed_bytes(&self) -> u64 {

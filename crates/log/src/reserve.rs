@@ -21,6 +21,8 @@ pub(crate) struct Reserve {
     upto: u64,
     /// A write that ends above this reserves more; `u64::MAX` = never again.
     at: u64,
+    /// Length of the file when it was last looked whether the segment is idle.
+    looked_at: u64,
 }
 
 impl Default for Reserve {
@@ -28,6 +30,7 @@ impl Default for Reserve {
         Reserve {
             upto: 0,
             at: FROM_BYTES,
+            looked_at: 0,
         }
     }
 }
@@ -56,6 +59,12 @@ impl Reserve {
             self.at = (len + PAUSE_BYTES).max(FROM_BYTES);
         }
         had
+    }
+    /// Whether blocks behind `len` are reserved and the file had this length at the last call too.
+    pub(crate) fn is_idle_at(&mut self, len: u64) -> bool {
+        let idle = self.is_ahead_of(len) && self.looked_at == len;
+        self.looked_at = len;
+        idle
     }
     /// Whether blocks behind `len` are reserved.
     pub(crate) fn is_ahead_of(&self, len: u64) -> bool {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tarn_records::{BatchHeader, NO_TIMESTAMP};
@@ -35,6 +35,10 @@ pub(crate) struct Segment {
     size: AtomicU64,
     tail: Mutex<Tail>,
     reserve: Mutex<Reserve>,
+    /// An index entry did not fit its batch.
+    wrong: AtomicBool,
+    /// Blocks were reserved since somebody looked.
+    reserved: AtomicBool,
 }
 
 /// What the writer knows beyond the indexes.
@@ -65,6 +69,8 @@ impl Segment {
                 created_ms: now_ms,
             }),
             reserve: Mutex::default(),
+            wrong: AtomicBool::new(false),
+            reserved: AtomicBool::new(false),
         }
     }
     /// A new, empty one; makes the `.log` file.
@@ -206,15 +212,90 @@ impl Segment {
 
     /// The first batch whose last offset is ≥ `offset`, looking no further than byte `limit`.
     pub(crate) fn locate(&self, offset: i64, limit: u64) -> Result<Option<Found>, LogError> {
-        let from = self.offsets.lookup(offset)?;
-        let mut scan = Scanner::new(&self.log, if from < limit { from } else { 0 }, limit);
-        let mut near = self.base_offset;
-        loop {
-            match scan.next(|_| false).map_err(|s| self.damaged(s, near))? {
-                Some(b) if b.header.last_offset() < offset => near = b.header.next_offset(),
-                found => return Ok(found),
+        let (mut scan, mut found) = self.walk_towards(offset, limit)?;
+        while let Some(b) = found
+            && b.header.last_offset() < offset
+        {
+            let near = b.header.next_offset();
+            found = scan.next(|_| false).map_err(|s| self.damaged(s, near))?;
+        }
+        Ok(found)
+    }
+    /// A walk that begins at or before the batch of `offset`, and its first batch. It begins where the index says only when
+    /// the batch there is the one that the entry names.
+    fn walk_towards(&self, offset: i64, limit: u64) -> Result<(Scanner, Option<Found>), LogError> {
+        if let Some((last_offset, position)) = self.trusted(self.offsets.lookup(offset)?)
+            && position < limit
+        {
+            let mut scan = Scanner::new(&self.log, position, limit);
+            match scan.next(|_| false) {
+                Ok(Some(b)) if b.header.last_offset() == last_offset => return Ok((scan, Some(b))),
+                Err(Stop::Failed(e)) => return Err(e),
+                _ => self.distrust("offset index", last_offset, position),
             }
         }
+        let mut scan = Scanner::new(&self.log, 0, limit);
+        let first = scan
+            .next(|_| false)
+            .map_err(|s| self.damaged(s, self.base_offset))?;
+        Ok((scan, first))
+    }
+    fn trusted<T>(&self, entry: Option<T>) -> Option<T> {
+        entry.filter(|_| !self.index_is_wrong())
+    }
+    /// Whether an entry of an index did not fit its batch. The indexes are not used then, until they are rebuilt.
+    pub(crate) fn index_is_wrong(&self) -> bool {
+        self.wrong.load(Ordering::Relaxed)
+    }
+    fn distrust(&self, which: &'static str, offset: i64, position: u64) {
+        if !self.wrong.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                segment = %self.log.path().display(), which, offset, position,
+                "an index entry does not name the batch that is there: the index is rebuilt, reads go without it until then"
+            );
+            self.log.state().want_repair();
+        }
+    }
+    /// Whether an entry of the time index is what the batch says that it names.
+    fn is_time_of_batch(&self, (timestamp, offset): (i64, i64)) -> Result<bool, LogError> {
+        let found = self.locate(offset, self.size())?;
+        let right = found.is_some_and(|b| {
+            b.header.last_offset() == offset && b.header.max_timestamp == timestamp
+        });
+        if !right {
+            self.distrust("time index", offset, 0);
+        }
+        Ok(right)
+    }
+    /// An offset before which no record of the segment has a timestamp ≥ `timestamp`.
+    pub(crate) fn offset_before_time(&self, timestamp: i64) -> Result<i64, LogError> {
+        match self.trusted(self.times.lookup(timestamp)?) {
+            Some(entry) if self.is_time_of_batch(entry)? => Ok(entry.1),
+            _ => Ok(self.base_offset),
+        }
+    }
+    /// Compares the index entries that name batches of `from .. to` with what a walk found there, in order: last offset and
+    /// position of each batch.
+    pub(crate) fn compare_index(&self, from: u64, batches: &[(i64, u64)]) -> Result<(), LogError> {
+        let mut at = self.offsets.first_behind(from)?;
+        let Some(&(_, last_position)) = batches.last() else {
+            return Ok(());
+        };
+        while let Some((offset, position)) = self.trusted(self.offsets.entry(at)?)
+            && position <= last_position
+        {
+            let named = batches.binary_search_by_key(&position, |b| b.1);
+            if named.is_ok_and(|n| batches[n].0 == offset) {
+                at += 1;
+            } else {
+                self.distrust("offset index", offset, position);
+            }
+        }
+        Ok(())
+    }
+    /// The indexes are as the batches say again.
+    pub(crate) fn index_is_right(&self) {
+        self.wrong.store(false, Ordering::Release);
     }
 
     /// Largest timestamp and the last offset of the batch that has it; −1 when there is none.
@@ -222,23 +303,54 @@ impl Segment {
         if let Some(l) = self.tail.lock().largest {
             return Ok(l);
         }
-        // A sealed segment's time index ends with its largest timestamp.
-        let l = self
-            .times
-            .last()?
-            .unwrap_or((NO_TIMESTAMP, self.base_offset));
+        // A sealed segment's time index ends with its largest timestamp. Retention goes by it, so it is not simply believed.
+        let l = match self.trusted(self.times.last()?) {
+            Some(last) if self.is_time_of_batch(last)? => last,
+            Some(_) => self.largest_by_walk()?,
+            None if self.index_is_wrong() => self.largest_by_walk()?,
+            None => (NO_TIMESTAMP, self.base_offset),
+        };
         self.tail.lock().largest = Some(l);
         Ok(l)
+    }
+    fn largest_by_walk(&self) -> Result<(i64, i64), LogError> {
+        let mut largest = (NO_TIMESTAMP, self.base_offset);
+        let mut scan = Scanner::new(&self.log, 0, self.size());
+        while let Some(b) = scan
+            .next(|_| false)
+            .map_err(|s| self.damaged(s, largest.1))?
+        {
+            if b.header.max_timestamp > largest.0 {
+                largest = (b.header.max_timestamp, b.header.last_offset());
+            }
+        }
+        Ok(largest)
     }
 
     /// Re-derives what lies behind the last index entry by walking it. Gives the offset after the last batch.
     pub(crate) fn restore_tail(&self) -> Result<i64, LogError> {
         let size = self.size();
-        let from = self.offsets.last()?.map_or(0, |(_, position)| position);
-        let mut largest = self
-            .times
-            .last()?
-            .unwrap_or((NO_TIMESTAMP, self.base_offset));
+        let last = self.trusted(self.offsets.last()?);
+        let last = last.filter(|&(offset, position)| {
+            position < size && {
+                let found = Scanner::new(&self.log, position, size).next(|_| false);
+                let right = matches!(found, Ok(Some(b)) if b.header.last_offset() == offset);
+                if !right {
+                    self.distrust("offset index", offset, position);
+                }
+                right
+            }
+        });
+        let time = match last.and(self.trusted(self.times.last()?)) {
+            Some(entry) => self.is_time_of_batch(entry)?.then_some(entry),
+            None => None,
+        };
+        // Without an index that can be believed, everything is walked.
+        let from = match (last, self.index_is_wrong()) {
+            (Some((_, position)), false) => position,
+            _ => 0,
+        };
+        let mut largest = time.unwrap_or((NO_TIMESTAMP, self.base_offset));
         let mut next_offset = self.base_offset;
         let mut scan = Scanner::new(&self.log, from, size);
         while let Some(b) = scan
@@ -280,11 +392,11 @@ impl Segment {
     }
     /// Offset after the last batch in front of byte `position`; all of those batches end below `offset`.
     pub(crate) fn end_before(&self, offset: i64, position: u64) -> Result<i64, LogError> {
-        let from = self.offsets.lookup(offset.saturating_sub(1))?;
         let mut end = self.base_offset;
-        let mut scan = Scanner::new(&self.log, if from < position { from } else { 0 }, position);
-        while let Some(b) = scan.next(|_| false).map_err(|s| self.damaged(s, end))? {
+        let (mut scan, mut found) = self.walk_towards(offset.saturating_sub(1), position)?;
+        while let Some(b) = found {
             end = b.header.next_offset();
+            found = scan.next(|_| false).map_err(|s| self.damaged(s, end))?;
         }
         Ok(end)
     }
@@ -309,12 +421,15 @@ impl Segment {
     pub(crate) fn write(&self, bytes: &[u8], position: u64) -> Result<(), LogError> {
         let end = position + bytes.len() as u64;
         let ahead = self.reserve.lock().ahead_of(end);
-        if let Some(range) = ahead
-            && let Err(e) = self.log.reserve(range)
-        {
-            // Only speed is lost; whether the bytes fit is for the write to tell.
-            tracing::debug!(segment = %self.log.path().display(), error = %e, "no blocks reserved ahead");
-            self.reserve.lock().failed();
+        if let Some(range) = ahead {
+            match self.log.reserve(range) {
+                Ok(()) => self.reserved.store(true, Ordering::Relaxed),
+                // Only speed is lost; whether the bytes fit is for the write to tell.
+                Err(e) => {
+                    tracing::debug!(segment = %self.log.path().display(), error = %e, "no blocks reserved ahead");
+                    self.reserve.lock().failed();
+                }
+            }
         }
         self.log.write_at(bytes, position)
     }
@@ -325,6 +440,19 @@ impl Segment {
             self.cut_file(size)?;
         }
         Ok(())
+    }
+    /// Whether blocks were reserved since the last call.
+    pub(crate) fn take_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Relaxed) && self.reserved.swap(false, Ordering::Relaxed)
+    }
+    /// Gives reserved blocks back when nothing was appended since the last call; gives whether some are still there.
+    pub(crate) fn give_back_if_idle(&self) -> Result<bool, LogError> {
+        let size = self.size();
+        if !self.reserve.lock().is_idle_at(size) {
+            return Ok(self.reserve.lock().is_ahead_of(size));
+        }
+        self.give_back()?;
+        Ok(false)
     }
     /// Gives back what a broker that crashed had reserved.
     pub(crate) fn give_back_leftover(&self) -> Result<(), LogError> {
@@ -339,6 +467,7 @@ impl Segment {
     pub(crate) fn seal(&self) -> Result<(), LogError> {
         let (timestamp, offset) = self.largest_timestamp()?;
         self.times.push_if_above(timestamp, offset)?;
+        self.txns.write_out()?;
         self.offsets.ensure_on_disk()?;
         self.times.ensure_on_disk()
     }

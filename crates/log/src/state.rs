@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use crate::checkpoint;
 use crate::descriptors::is_shortage;
 use crate::error::LogError;
 use crate::open_files::OpenFiles;
+use crate::partition_log::PartitionLog;
 use crate::stall::{self, Health, Pace};
 
 /// What is called when a directory goes offline.
@@ -33,6 +34,10 @@ pub struct LogDirState {
     pub(crate) closing: Mutex<()>,
     /// Something was written since the last checkpoint.
     active: AtomicBool,
+    /// An index of one of its logs is wrong.
+    repair: AtomicBool,
+    /// Logs that may hold reserved blocks.
+    reserving: Mutex<Vec<Weak<PartitionLog>>>,
     recovery: Option<RecoveryPoints>,
     /// Held while many logs are flushed together.
     pub(crate) flushing_many: Mutex<()>,
@@ -117,6 +122,8 @@ impl LogDirState {
             open_files,
             closing: Mutex::default(),
             active: AtomicBool::new(false),
+            repair: AtomicBool::new(false),
+            reserving: Mutex::default(),
             recovery,
             flushing_many: Mutex::default(),
             file_system: syncfs_tells_errors()
@@ -139,6 +146,38 @@ impl LogDirState {
     /// Whether a checkpoint is due; it counts as made.
     pub fn take_activity(&self) -> bool {
         self.active.swap(false, Ordering::AcqRel)
+    }
+    pub(crate) fn want_repair(&self) {
+        self.repair.store(true, Ordering::Release);
+    }
+    /// Whether a log of the directory has a wrong index ([`PartitionLog::repair_indexes`]); it counts as repaired.
+    pub fn take_repair(&self) -> bool {
+        self.repair.load(Ordering::Relaxed) && self.repair.swap(false, Ordering::AcqRel)
+    }
+    pub(crate) fn note_reserving(&self, log: &Weak<PartitionLog>) {
+        let mut all = self.reserving.lock();
+        if !all.iter().any(|l| l.ptr_eq(log)) {
+            all.push(log.clone());
+        }
+    }
+    /// Gives back the reserved blocks of logs that were not appended to since the last call.
+    pub fn give_back_idle(&self) {
+        self.give_back(|log| log.give_back_if_idle());
+    }
+    /// Gives back every reserved block that can be had at once: the disk is full. Gives whether there were any.
+    pub(crate) fn give_back_all(&self) -> bool {
+        self.give_back(|log| log.give_back_now())
+    }
+    /// Calls `each` on the logs that may hold reserved blocks; keeps those that say true. Gives whether there were any.
+    fn give_back(&self, each: impl Fn(&PartitionLog) -> bool) -> bool {
+        // Not under the lock: a log that gives back may be told of a full disk itself.
+        let mut all = std::mem::take(&mut *self.reserving.lock());
+        let any = !all.is_empty();
+        all.retain(|log| log.upgrade().is_some_and(|log| each(&log)));
+        for log in &all {
+            self.note_reserving(log);
+        }
+        any
     }
     /// How its disk answers.
     pub fn pace(&self) -> Pace {
@@ -190,6 +229,13 @@ impl LogDirState {
             };
         }
         self.fatal(what, path, e)
+    }
+    /// Runs `work`; on a full disk gives back what is reserved, and runs it once more.
+    pub(crate) fn with_room<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match work() {
+            Err(e) if e.kind() == io::ErrorKind::StorageFull && self.give_back_all() => work(),
+            done => done,
+        }
     }
     /// Like [`Self::write_failed`], where even a full disk leaves the log in doubt.
     pub(crate) fn fatal(&self, what: &'static str, path: &Path, e: &io::Error) -> LogError {
@@ -404,9 +450,12 @@ impl LogDirState {
         durable: bool,
     ) -> Result<(), LogError> {
         let _busy = stall::enter(self);
-        self.injected_write_fault(content.len())
-            .and_then(|()| self.injected_open_fault())
-            .and_then(|()| checkpoint::replace(path, content, durable))
+        let replace = || {
+            self.injected_write_fault(content.len())
+                .and_then(|()| self.injected_open_fault())
+                .and_then(|()| checkpoint::replace(path, content, durable))
+        };
+        self.with_room(replace)
             .map_err(|e| self.write_failed("write", path, &e))
     }
 }

@@ -8,6 +8,7 @@ mod mirroring;
 mod model;
 mod recovery;
 mod reserving;
+mod rot;
 mod shortage;
 mod stalling;
 

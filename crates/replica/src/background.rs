@@ -43,6 +43,7 @@ impl ReplicaManager {
         );
         self.tasks.spawn(self.clone().reopen());
         self.tasks.spawn(self.clone().keep_cleaning());
+        self.start_scrubs();
         self.tasks.spawn(self.clone().checkpoint_by_bytes());
         self.tasks.spawn(self.clone().keep_log_starts());
         let manager = self.clone();
@@ -126,7 +127,7 @@ impl ReplicaManager {
         self.dirs.iter().for_each(|dir| self.retention_of(dir));
     }
 
-    fn in_dir(&self, dir: &LogDir) -> Vec<Arc<Partition>> {
+    pub(crate) fn in_dir(&self, dir: &LogDir) -> Vec<Arc<Partition>> {
         let mut all = self.hosted.online();
         all.retain(|p| Arc::ptr_eq(p.log().dir_state(), dir.state()));
         all

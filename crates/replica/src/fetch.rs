@@ -133,6 +133,9 @@ pub async fn fetch(params: &FetchParams, reads: &[FetchRead]) -> Vec<FetchData> 
     drop(answer);
     let deadline = Instant::now() + Duration::from_millis(params.max_wait_ms as u64);
     let watch = Watch::new(reads);
+    for read in reads {
+        read.partition.sync_for_readers();
+    }
     // What is there after registering: from here on nothing is missed.
     let mut available: Vec<u64> = Vec::with_capacity(reads.len());
     for (at, read) in reads.iter().enumerate() {
@@ -317,7 +320,7 @@ fn try_read(
     };
     if isolation == Isolation::ReadCommitted {
         data.aborted = Some(
-            log.aborted_transactions(read.fetch_offset, upper)
+            log.aborted_in(read.fetch_offset, &slice, upper)
                 .map_err(|error: LogError| partition.failed(error))?,
         );
     }

@@ -26,6 +26,7 @@ mod offsets;
 mod partition;
 mod produced;
 mod purgatory;
+mod scrub;
 mod shared;
 mod topic_config;
 mod visibility;
@@ -45,6 +46,7 @@ pub use offsets::{
     LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, MAX_TIMESTAMP, must_look_up,
 };
 pub use partition::{Assignment, Partition};
+pub use scrub::{ScrubDamage, ScrubStatus};
 pub use topic_config::{BrokerValues, TopicConfig};
 
 /// Topics that are the broker's own: clients cannot produce to them, and their appends always wait for the disk.

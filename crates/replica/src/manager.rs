@@ -24,6 +24,7 @@ use crate::durability::Durability;
 use crate::error::ReplicaError;
 use crate::hosted::{Hosted, HostedPartitions};
 use crate::partition::{Assignment, Partition};
+use crate::scrub::ScrubStatus;
 use crate::shared::Shared;
 use crate::topic_config::{self, BrokerValues, TopicConfig};
 
@@ -94,6 +95,8 @@ pub struct ReplicaManager {
     syncers: Vec<Arc<Syncer>>,
     /// Background work is under way, for each of `dirs`.
     pub(crate) busy: Vec<AtomicBool>,
+    /// What the scrub did.
+    pub(crate) scrubbed: parking_lot::Mutex<ScrubStatus>,
     /// Logs that could not be opened for want of descriptors or memory.
     short: parking_lot::Mutex<Vec<OpenJob>>,
     pub(crate) image: ArcSwap<Image>,
@@ -112,7 +115,8 @@ struct OpenJob {
     index: i32,
     directory: Uuid,
     assignment: Assignment,
-    membership: Option<Arc<Membership>>,
+    /// Membership in a mirror, and whether readers see only what is on disk while it lasts.
+    membership: (Option<Arc<Membership>>, bool),
     config: TopicConfig,
 }
 
@@ -159,6 +163,7 @@ impl ReplicaManager {
                 .map(|_| Syncer::start(config.sync_threads, config.sync_policy))
                 .collect(),
             busy: dirs.iter().map(|_| AtomicBool::new(false)).collect(),
+            scrubbed: parking_lot::Mutex::default(),
             short: parking_lot::Mutex::default(),
             config,
             online_dirs: watch::Sender::new(dirs.online_ids()),
@@ -281,6 +286,7 @@ impl ReplicaManager {
             }
         }
         self.apply_configs(&image, delta);
+        self.apply_mirror_configs(&image, delta);
         self.delete(deleted).await;
         self.open(to_open).await;
     }
@@ -293,6 +299,7 @@ impl ReplicaManager {
         let membership = image
             .membership(&topic.name)
             .filter(|m| m.is_wanted() || m.topic_id == topic.id);
+        let mirror_durable = membership.is_some_and(|m| self.is_visible_after_durable(image, m));
         let mut config = None;
         for (index, partition) in topic.partitions.iter().enumerate() {
             let index = index as i32;
@@ -302,7 +309,9 @@ impl ReplicaManager {
             };
             let assignment = assignment(partition);
             match self.hosted.by_id(id, index) {
-                Some(Hosted::Online(open)) => open.update(assignment, membership.cloned()),
+                Some(Hosted::Online(open)) => {
+                    open.update(assignment, (membership.cloned(), mirror_durable));
+                }
                 Some(Hosted::Offline(_)) => {}
                 None => to_open.push(OpenJob {
                     topic: topic.name.clone(),
@@ -310,7 +319,7 @@ impl ReplicaManager {
                     index,
                     directory: partition.directories.get(at).copied().unwrap_or(Uuid::ZERO),
                     assignment,
-                    membership: membership.cloned(),
+                    membership: (membership.cloned(), mirror_durable),
                     config: config
                         .get_or_insert_with(|| {
                             TopicConfig::resolve(
@@ -322,6 +331,24 @@ impl ReplicaManager {
                         })
                         .clone(),
                 }),
+            }
+        }
+    }
+
+    fn is_visible_after_durable(&self, image: &Image, membership: &Membership) -> bool {
+        let (node, broker) = (self.config.node_id, &self.config.broker_values);
+        topic_config::is_visible_after_durable(image, membership, node, broker)
+    }
+
+    /// Has the partitions of mirrors look at their visibility again whose keys changed.
+    fn apply_mirror_configs(&self, image: &Image, delta: &Delta) {
+        let changed = |kind| delta.configs.iter().any(|resource| resource.kind == kind);
+        if !changed(ResourceType::MIRROR) && !changed(ResourceType::BROKER) {
+            return;
+        }
+        for topic in image.topics().iter() {
+            if image.membership(&topic.name).is_some() {
+                self.update_topic(image, &topic.id, &mut Vec::new());
             }
         }
     }

@@ -113,7 +113,7 @@ impl PartitionMirrorAppend {
         let end = self.partition.log().log_end_offset();
         if end != self.end_offset {
             self.end_offset = end;
-            self.partition.appended();
+            self.partition.mirrored();
         }
     }
 }

@@ -8,7 +8,7 @@
 //! look at the state of the partition do not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -61,6 +61,8 @@ pub struct Partition {
     leader: AtomicI32,
     min_in_sync: AtomicI32,
     state: Mutex<State>,
+    /// Readers see only what is on disk.
+    durable_only: AtomicBool,
     /// Held over a local append, from the look at the guard to the last byte.
     appending: Mutex<()>,
     /// Taken while the high watermark is computed and set, so that it never moves backwards between two appends.
@@ -75,6 +77,8 @@ struct State {
     told: Option<Told>,
     /// What follows from the two above.
     guard: MirrorGuard,
+    /// `mirror.visible.after=durable` holds for the mirror of the partition.
+    mirror_durable: bool,
     /// Mirror appends in flight (0 or 1, except for the moment in which one supersedes another).
     mirror_appends: u32,
     /// The partition was removed from this broker.
@@ -88,7 +92,7 @@ impl Partition {
         (topic, topic_id, index): (Str, Uuid, i32),
         (log, syncer): (Arc<PartitionLog>, Arc<Syncer>),
         assignment: Assignment,
-        membership: Option<Arc<Membership>>,
+        (membership, mirror_durable): (Option<Arc<Membership>>, bool),
         min_in_sync: i32,
         shared: Arc<Shared>,
     ) -> Arc<Self> {
@@ -109,16 +113,59 @@ impl Partition {
                 membership,
                 told: None,
                 guard,
+                mirror_durable,
                 mirror_appends: 0,
                 removed: false,
                 deleted: false,
             }),
+            durable_only: AtomicBool::new(false),
             appending: Mutex::new(()),
             advancing: Mutex::new(()),
             watchers: WatchList::default(),
         });
+        partition.choose_visibility(&partition.state.lock());
+        let weak = Arc::downgrade(&partition);
+        partition.log.on_durable(move || {
+            if let Some(partition) = weak.upgrade() {
+                partition.became_durable();
+            }
+        });
         partition.advance_high_watermark();
+        partition.sync_for_readers();
         partition
+    }
+
+    /// Whether readers see only what is on disk: with durability `disk` all that is written here, and what a mirror copies where its key says
+    /// so. What is visible stays visible when that changes.
+    fn choose_visibility(&self, state: &State) {
+        let durable_only = match state.guard {
+            MirrorGuard::Writable => self.shared.durability == Durability::Disk,
+            _ => state.mirror_durable,
+        };
+        self.durable_only.store(durable_only, Ordering::Release);
+    }
+
+    fn is_durable_only(&self) -> bool {
+        self.durable_only.load(Ordering::Acquire)
+    }
+
+    /// More of the log is on disk.
+    fn became_durable(&self) {
+        if self.is_durable_only() && self.advance_high_watermark() {
+            self.watchers.signal();
+        }
+    }
+
+    /// Has brought to the disk what readers do not see before: somebody waits to read.
+    pub(crate) fn sync_for_readers(&self) {
+        if !self.is_durable_only() {
+            return;
+        }
+        let end = self.log.log_end_offset();
+        if self.log.recovery_point() < end {
+            // Whoever waits learns it from the high watermark.
+            self.syncer.sync_upto(&self.log, end, Box::new(|_| ()));
+        }
     }
 
     /// Topic name.
@@ -267,6 +314,7 @@ impl Partition {
             guard,
         });
         state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
+        self.choose_visibility(&state);
         drop(state);
         self.outwait_append();
         Ok(())
@@ -283,7 +331,11 @@ impl Partition {
     }
 
     /// Takes over what the image says. Wakes waiters when the epoch or the leader changed; opens the epoch gate.
-    pub(crate) fn update(&self, assignment: Assignment, membership: Option<Arc<Membership>>) {
+    pub(crate) fn update(
+        &self,
+        assignment: Assignment,
+        (membership, mirror_durable): (Option<Arc<Membership>>, bool),
+    ) {
         let changed = {
             let mut state = self.state.lock();
             let changed = state.assignment.leader != assignment.leader
@@ -293,7 +345,9 @@ impl Partition {
                 .store(assignment.leader_epoch, Ordering::Release);
             state.assignment = assignment;
             state.membership = membership;
+            state.mirror_durable = mirror_durable;
             state.guard = guard::effective(state.membership.as_deref(), state.told.as_ref());
+            self.choose_visibility(&state);
             changed
         };
         self.outwait_append();
@@ -420,6 +474,9 @@ impl Partition {
     ) -> Option<impl Future<Output = Result<(), ReplicaError>> + Send + use<>> {
         let must_sync = self.internal || (acks == -1 && self.shared.durability == Durability::Disk);
         if !must_sync || self.log.recovery_point() >= offset {
+            if !self.watchers.is_empty() {
+                self.sync_for_readers();
+            }
             return None;
         }
         let synced = self.shared.sync_upto(&self.syncer, &self.log, offset);
@@ -427,9 +484,16 @@ impl Partition {
         Some(async move { synced.await.map_err(|error| partition.failed(error)) })
     }
 
-    /// What follows an append, local or mirrored: the high watermark moves, waiting fetches look again.
+    /// What follows an append, local or mirrored: the high watermark moves, waiting fetches look again; where readers see only what is on disk,
+    /// that happens after the sync.
     pub(crate) fn appended(&self) {
         self.log.dir_state().note_activity();
+        if self.is_durable_only() {
+            if !self.internal {
+                self.syncer.note_append(&self.log);
+            }
+            return;
+        }
         self.advance_high_watermark();
         self.watchers.signal();
         if !self.internal {
@@ -437,11 +501,28 @@ impl Partition {
         }
     }
 
+    /// As [`Partition::appended`], for a mirrored append, which nobody acknowledges.
+    pub(crate) fn mirrored(&self) {
+        self.appended();
+        if self.is_durable_only() && !self.watchers.is_empty() {
+            self.sync_for_readers();
+        }
+    }
+
+    fn visible_end(&self) -> i64 {
+        let end = self.log.log_end_offset();
+        if self.is_durable_only() {
+            end.min(self.log.recovery_point())
+        } else {
+            end
+        }
+    }
+
     /// Recomputes the high watermark from log ends and epoch gate. Returns whether it moved.
     pub(crate) fn advance_high_watermark(&self) -> bool {
         let _one_at_a_time = self.advancing.lock();
         // The end first: whatever is below it is in the epoch chain that is read afterwards.
-        let end = self.log.log_end_offset();
+        let end = self.visible_end();
         let published = self.leader_epoch();
         let gate = match self.log.latest_epoch() {
             Some(latest) if latest > published => {

@@ -126,6 +126,12 @@ impl WatchList {
         }
     }
 
+    /// Whether nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        let entries = self.entries.lock();
+        entries.free.len() == entries.slots.len()
+    }
+
     /// Number of waiting requests.
     pub(crate) fn len(&self) -> usize {
         let entries = self.entries.lock();

@@ -144,6 +144,39 @@ pub(crate) fn has_local_retention(
         .is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
+/// `mirror.visible.after`: when readers see what a mirror copied.
+const VISIBLE_AFTER: &str = "mirror.visible.after";
+
+/// Whether readers of a mirror topic see only what is on disk: by its mirror's `mirror.visible.after`, else the broker's, else not.
+pub(crate) fn is_visible_after_durable(
+    image: &Image,
+    membership: &Membership,
+    node_id: i32,
+    broker: &BrokerValues,
+) -> bool {
+    let lookup = Lookup::new(image, &membership.topic, node_id, broker);
+    let of_mirror = image
+        .mirror(&membership.mirror)
+        .and_then(|keys| keys.get(VISIBLE_AFTER).cloned());
+    of_mirror
+        .or_else(|| lookup.broker_value(VISIBLE_AFTER))
+        .is_some_and(|value| value == "durable")
+}
+
+/// A number among the broker's own values; `default` when it is not set or cannot be read.
+pub(crate) fn broker_number(
+    image: &Image,
+    node_id: i32,
+    broker: &BrokerValues,
+    key: &str,
+    default: i64,
+) -> i64 {
+    Lookup::new(image, "", node_id, broker)
+        .broker_value(key)
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(default)
+}
+
 /// The value a topic without a value of its own has under `image` on the broker `node_id`: broker values by synonym, then the default.
 /// `None` = no such topic key.
 pub(crate) fn inherited(

@@ -145,6 +145,42 @@ fn three_thousand_partitions_are_served_with_a_thousand_descriptors() {
     tarn.check_healthy();
 }
 
+/// S07: one bit flips on the disk in records that nobody reads: the scrub says which topic, partition and offset.
+#[test]
+fn the_scrub_names_the_place_of_a_flipped_bit() {
+    let mut tarn = Tarn::start_with(&[("log.scrub.interval.ms", "1000")]);
+    create_topic(&tarn, "rot", 2, &[]);
+    let mut client = RawClient::connect(tarn.port()).unwrap();
+    for _ in 0..5 {
+        produce_to_all(&mut client, "rot", 0..2);
+    }
+    let scrubbed = |tarn: &mut Tarn, what: &str| {
+        wait::until(Duration::from_secs(60), what, || {
+            let log = tarn.process().output();
+            let line = log.lines().rev().find(|l| l.contains(what));
+            line.map(str::to_owned)
+                .ok_or_else(|| tarn.process().tail(5))
+        })
+    };
+    scrubbed(&mut tarn, "scrub is through");
+    assert!(!tarn.process().output().contains("the scrub found"));
+    tarn.stop();
+    let file = tarn
+        .partition_dir("rot", 1)
+        .join("00000000000000000000.log");
+    let mut bytes = fs::read(&file).unwrap();
+    let batch = bytes.len() / 5;
+    // The last byte of the fourth batch.
+    bytes[4 * batch - 1] ^= 4;
+    fs::write(&file, bytes).unwrap();
+    tarn.restart();
+    let told = scrubbed(&mut tarn, "the scrub found");
+    for part in ["topic=rot", "partition=1", "offset=3"] {
+        assert!(told.contains(part), "{told}");
+    }
+    tarn.check_healthy();
+}
+
 /// A file system in a file, mounted; unmounted when dropped.
 struct Ext4(PathBuf);
 

@@ -351,6 +351,11 @@ impl PartitionLog {
     ) {
         self.publish_end(segment, position, next_offset);
         self.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel);
+        if segment.take_reserved()
+            && let Some(me) = self.me.get()
+        {
+            self.state.note_reserving(me);
+        }
     }
     /// Bytes up to `end` are about to be written to the active segment.
     pub(crate) fn mark_unpublished(&self, w: &mut Writer, segment: &Arc<Segment>, end: u64) {

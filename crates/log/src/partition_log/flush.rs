@@ -161,10 +161,18 @@ impl PartitionLog {
     }
     /// Everything taken over is on disk: moves the recovery point, and gives it.
     fn end_flush(&self, flushing: &Flushing) -> i64 {
-        let w = self.lock_writer();
-        if w.truncations == flushing.truncations {
+        let before = {
+            let w = self.lock_writer();
+            if w.truncations != flushing.truncations {
+                return self.recovery_point();
+            }
             self.recovery_point
-                .fetch_max(flushing.end, Ordering::AcqRel);
+                .fetch_max(flushing.end, Ordering::AcqRel)
+        };
+        if before < flushing.end
+            && let Some(news) = self.durable_news.get()
+        {
+            (news.0)();
         }
         self.recovery_point()
     }

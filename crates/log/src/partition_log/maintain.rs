@@ -267,6 +267,48 @@ impl PartitionLog {
         Ok(now_ms.saturating_sub(newest) > retention_ms)
     }
 
+    /// Gives reserved blocks back when nothing was appended since the last call; gives whether some are left.
+    pub(crate) fn give_back_if_idle(&self) -> bool {
+        self.give_back_unless_busy(|active| active.give_back_if_idle())
+    }
+    /// Gives reserved blocks back, unless the log is being written to; gives whether some are left.
+    pub(crate) fn give_back_now(&self) -> bool {
+        self.give_back_unless_busy(|active| active.give_back().map(|()| false))
+    }
+    fn give_back_unless_busy(
+        &self,
+        give_back: impl FnOnce(&Segment) -> Result<bool, LogError>,
+    ) -> bool {
+        let Some(mut w) = self.writer.try_lock() else {
+            return true;
+        };
+        let Some(active) = self
+            .active()
+            .filter(|a| !w.closed && w.written_to <= a.size())
+        else {
+            return !w.closed && w.written_to > 0;
+        };
+        w.mark_dirty(&active);
+        give_back(&active).unwrap_or(true)
+    }
+    /// Rebuilds the indexes of segments in which an entry did not fit its batch; gives how many. Blocks on disk.
+    pub fn repair_indexes(&self) -> Result<usize, LogError> {
+        let wrong = |s: &&Arc<Segment>| s.index_is_wrong();
+        let mut repaired = 0;
+        if !self.segments.load().iter().any(|s| s.index_is_wrong()) {
+            return Ok(0);
+        }
+        let mut w = self.lock_writer();
+        self.check_writable(&w)?;
+        let segments = self.segments.load_full();
+        for s in segments.iter().filter(wrong) {
+            self.rebuild_indexes(s)?;
+            w.mark_dirty(s);
+            repaired += 1;
+        }
+        Ok(repaired)
+    }
+
     /// Flushes, writes the producer snapshot and closes; later writes answer `Closed`.
     pub fn close_clean(&self) -> Result<(), LogError> {
         {

@@ -62,9 +62,12 @@ impl PartitionLog {
     pub fn aborted_transactions(&self, from: i64, to: i64) -> Result<Vec<AbortedTxn>, LogError> {
         self.with_snapshot(|segments, _| {
             let mut out = Vec::new();
-            for s in &segments[floor(segments, from)..] {
-                for t in s.txns.entries()?.iter() {
-                    if t.last_offset >= from && t.first_offset < to {
+            for s in &segments[floor(segments, from).min(segments.len())..] {
+                let entries = s.txns.entries()?;
+                // They stand in the order of their markers.
+                let decided_before = entries.partition_point(|t| t.last_offset < from);
+                for t in &entries[decided_before..] {
+                    if t.first_offset < to {
                         out.push(*t);
                     }
                     // Every transaction that starts below this was decided by now.
@@ -75,6 +78,33 @@ impl PartitionLog {
             }
             Ok(out)
         })
+    }
+
+    /// As [`Self::aborted_transactions`] for what a reader from `from` gets with `slice`, never at or past `upper_offset`: up to
+    /// the first indexed batch behind the slice.
+    pub fn aborted_in(
+        &self,
+        from: i64,
+        slice: &Slice,
+        upper_offset: i64,
+    ) -> Result<Vec<AbortedTxn>, LogError> {
+        let end = self.with_snapshot(|segments, end| {
+            let at = floor(segments, slice.first_batch_base_offset);
+            if !segments.iter().skip(at).any(|s| s.txns.has_any()) {
+                return Ok(from);
+            }
+            let Some(s) = segments.get(at) else {
+                return Ok(end.offset);
+            };
+            let behind = s.offsets.first_behind(slice.position + slice.len)?;
+            let next = segments.get(at + 1).map_or(end.offset, |n| n.base_offset);
+            let indexed = s.offsets.entry(behind)?.filter(|_| !s.index_is_wrong());
+            Ok(indexed.map_or(next, |(last_offset, _)| last_offset.saturating_add(1)))
+        })?;
+        if end <= from {
+            return Ok(Vec::new());
+        }
+        self.aborted_transactions(from, end.min(upper_offset))
     }
 
     /// First record with timestamp ≥ `timestamp` (ListOffsets) at or above the log start, also inside compressed batches.
@@ -91,7 +121,7 @@ impl PartitionLog {
                     continue;
                 }
                 let limit = limit(segments, end, at);
-                let from = s.times.lookup(timestamp)?.max(start);
+                let from = s.offset_before_time(timestamp)?.max(start);
                 let Some(first) = s.locate(from, limit)? else {
                     continue;
                 };
@@ -159,7 +189,7 @@ impl PartitionLog {
         })
     }
 
-    fn with_snapshot<T>(
+    pub(super) fn with_snapshot<T>(
         &self,
         mut op: impl FnMut(&[Arc<Segment>], &super::LogEnd) -> Result<T, LogError>,
     ) -> Result<T, LogError> {
@@ -189,7 +219,7 @@ pub(super) fn floor(segments: &[Arc<Segment>], offset: i64) -> usize {
 }
 
 /// Bytes of a segment that belong to the log as `end` saw it.
-fn limit(segments: &[Arc<Segment>], end: &super::LogEnd, at: usize) -> u64 {
+pub(super) fn limit(segments: &[Arc<Segment>], end: &super::LogEnd, at: usize) -> u64 {
     let s = &segments[at];
     match s.base_offset.cmp(&end.segment_base) {
         std::cmp::Ordering::Less => s.size(),

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
@@ -102,10 +102,14 @@ impl PartitionLog {
             }),
             flushing: Mutex::new(()),
             epochs_file: Mutex::new(()),
+            me: OnceLock::new(),
+            durable_news: OnceLock::new(),
             metadata: Mutex::default(),
         };
         log.load(&options)?;
-        Ok(Arc::new(log))
+        let log = Arc::new(log);
+        let _ = log.me.set(Arc::downgrade(&log));
+        Ok(log)
     }
 
     fn load(&self, options: &OpenOptions) -> Result<(), LogError> {
@@ -175,7 +179,11 @@ impl PartitionLog {
         let Some(last) = segments.last() else {
             return Ok(Some(0));
         };
-        let end = last.restore_tail()?;
+        let mut end = last.restore_tail()?;
+        if last.index_is_wrong() {
+            self.rebuild_indexes(last)?;
+            end = last.restore_tail()?;
+        }
         let closed_at = recovery_point.unwrap_or(end);
         self.refuse_short(last, end, closed_at)?;
         if end > closed_at {
@@ -259,7 +267,8 @@ impl PartitionLog {
             let recheck = scan.position() >= recheck_from;
             let found = match scan.next(|h| recheck || h.last_offset() >= synced) {
                 Ok(Some(found)) => found,
-                Ok(None) => return Ok(None),
+                // The file was removed above, and later starts believe that it is there.
+                Ok(None) => return unless_short(s.txns.write_out()).map(|()| None),
                 Err(Stop::Failed(e)) => return Err(e),
                 Err(Stop::Bad { position, reason }) => return Ok(Some((position, reason))),
             };
@@ -413,8 +422,8 @@ impl PartitionLog {
             true
         })
     }
-    fn rebuild_indexes(&self, s: &Segment) -> Result<(), LogError> {
-        tracing::warn!(segment = %s.log.path().display(), "index is missing or malformed, it is rebuilt");
+    pub(super) fn rebuild_indexes(&self, s: &Segment) -> Result<(), LogError> {
+        tracing::warn!(segment = %s.log.path().display(), "index is missing or wrong, it is rebuilt");
         s.reset_indexes()?;
         let interval = self.config.load().index_interval_bytes;
         let mut scan = Scanner::new(&s.log, 0, s.size());
@@ -424,6 +433,7 @@ impl PartitionLog {
         {
             s.note_batch(&b.header, b.position, interval)?;
         }
+        s.index_is_right();
         s.seal()
     }
 
@@ -488,6 +498,14 @@ impl PartitionLog {
                 tracing::debug!(path = %path.display(), error = %e, "cannot remove an old producer snapshot");
             }
         }
+    }
+}
+
+/// A shortage leaves entries in memory, for the next flush.
+fn unless_short(done: Result<(), LogError>) -> Result<(), LogError> {
+    match done {
+        Err(e) if e.is_shortage() => Ok(()),
+        done => done,
     }
 }
 

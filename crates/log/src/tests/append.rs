@@ -292,13 +292,13 @@ fn the_last_stable_offset_waits_for_markers_and_the_high_watermark() {
     assert_eq!(log.aborted_transactions(14, 16).unwrap(), aborted);
     assert_eq!(log.aborted_transactions(15, 16).unwrap(), []);
     assert_eq!(log.aborted_transactions(0, 10).unwrap(), []);
+    log.close_clean().unwrap();
     assert_eq!(
         std::fs::metadata(home.segment(0, "txnindex"))
             .unwrap()
             .len(),
         34
     );
-    log.close_clean().unwrap();
     let log = home.open(&LogConfig::default());
     assert_eq!(log.aborted_transactions(0, 16).unwrap(), aborted);
     assert_eq!(log.active_producers().len(), 2);

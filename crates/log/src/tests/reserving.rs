@@ -124,3 +124,62 @@ fn a_disk_too_full_to_reserve_still_takes_what_fits() {
     assert!(allocated < len + MIB, "{allocated} for {len}");
     assert!(state.offline_reason().is_none());
 }
+
+/// S12: a log that is idle gives its reserved blocks back.
+#[test]
+fn an_idle_log_gives_its_reservation_back_and_a_busy_one_keeps_it() {
+    let (idle, busy) = (Home::new(), Home::new());
+    if !can_reserve(&idle) {
+        return;
+    }
+    let (log, other) = (
+        idle.open(&LogConfig::default()),
+        busy.open(&LogConfig::default()),
+    );
+    fill(&log, 18 * MIB);
+    fill(&other, 18 * MIB);
+    for state in [log.dir_state(), other.dir_state()] {
+        state.give_back_idle();
+    }
+    let ahead = |home: &Home| {
+        let (len, allocated) = sizes(home, 0);
+        allocated > len + MIB
+    };
+    assert!(ahead(&idle), "perhaps it was written to just now");
+    client(&other, batch(0, 0, 1, 10)).unwrap();
+    for state in [log.dir_state(), other.dir_state()] {
+        state.give_back_idle();
+    }
+    assert!(!ahead(&idle) && ahead(&busy));
+    assert_eq!(sizes(&idle, 0).0, log.size_bytes());
+    client(&log, batch(0, 0, 1, 10)).unwrap();
+    log.flush().unwrap();
+}
+
+/// S12: on a full disk the reservations of all other logs of the directory go at once, and the write is tried again.
+#[test]
+fn a_full_disk_takes_the_reservations_back_at_once() {
+    let home = Home::new();
+    if !can_reserve(&home) {
+        return;
+    }
+    let state = LogDirState::detached(home.root());
+    let open = |name: &str| {
+        let options = OpenOptions {
+            dir_state: Arc::clone(&state),
+            ..options(home.root(), true, Some(0))
+        };
+        PartitionLog::open(&home.root().join(name), LogConfig::default(), options).unwrap()
+    };
+    let (large, small) = (open("t-0"), open("t-1"));
+    fill(&large, 18 * MIB);
+    let (len, allocated) = sizes(&home, 0);
+    assert!(allocated > len + 4 * MIB);
+    *state.faults.space.lock() = Some(0);
+    client(&small, batch(0, 0, 1, 10)).unwrap_err();
+    let (len, allocated) = sizes(&home, 0);
+    assert!(allocated < len + MIB, "{allocated} for {len}");
+    *state.faults.space.lock() = None;
+    client(&small, batch(0, 0, 1, 10)).unwrap();
+    client(&large, batch(0, 0, 1, 10)).unwrap();
+}

@@ -105,6 +105,8 @@ pub static KEYS: &[ConfigDef] = &[
     key("mirror.allow.adopting.topics", Boolean, Some("false"), "Adding may take over an existing topic whose data this mirror did not write."),
     key("mirror.allow.full.truncation", Boolean, Some("false"), "Preparation may discard the whole local log of a topic."),
     key("mirror.local.retention", Boolean, Some("false"), "Local retention deletes from the topics of this mirror; otherwise their beginning follows the source alone."),
+    key("mirror.visible.after", Text, Some("append"), "When readers here see copied records: append, as soon as a batch is whole, or durable, once it is on disk.")
+        .valid(Validator::OneOf(&["append", "durable"])),
     key("mirror.lme.lookup.timeout.ms", Long, Some("60000"), "How long preparation waits for a source that knows our last mirror epoch but cannot say it.")
         .valid(Validator::AtLeast(0)),
     key("mirror.disconnect.fail.after.ms", Long, Some("-1"), "Partitions become FAILED when the source is away for so long; -1 = never.").valid(Validator::AtLeast(-1)),
