@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::checkpoint;
 use crate::config::{LogConfig, OpenOptions};
+use crate::descriptors::is_shortage;
 use crate::error::LogError;
 use crate::meta_properties::MetaProperties;
 use crate::names;
@@ -97,8 +98,8 @@ impl LogDir {
             .flatten()
             .and_then(|m| m.directory_id);
         let high_watermarks =
-            read_offsets(&path.join(checkpoint::HIGH_WATERMARKS)).unwrap_or_default();
-        let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS)).unwrap_or_default();
+            read_offsets(&path.join(checkpoint::HIGH_WATERMARKS))?.unwrap_or_default();
+        let log_starts = read_offsets(&path.join(checkpoint::LOG_STARTS))?.unwrap_or_default();
         let dir = LogDir {
             path: path.to_path_buf(),
             lock,
@@ -500,7 +501,7 @@ fn consume_marker(dir: &Path) -> io::Result<(bool, Option<i64>)> {
 fn read_recovery_points(dir: &Path) -> Result<Option<Offsets>, LogError> {
     let path = dir.join(checkpoint::RECOVERY_POINTS);
     if path.exists() {
-        return Ok(read_offsets(&path));
+        return read_offsets(&path);
     }
     let failed = |e: io::Error| LogError::Io {
         context: "cannot list",
@@ -519,17 +520,19 @@ fn read_recovery_points(dir: &Path) -> Result<Option<Offsets>, LogError> {
 }
 
 /// Reads an offset checkpoint: empty when there is no file, `None` when the file cannot be believed.
-fn read_offsets(path: &Path) -> Option<Offsets> {
+/// Error: it could not be opened for want of descriptors or memory, which says nothing about it.
+fn read_offsets(path: &Path) -> Result<Option<Offsets>, LogError> {
     let parsed = match fs::read_to_string(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Some(Offsets::new()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some(Offsets::new())),
+        Err(e) if is_shortage(&e) => return Err(LogError::shortage("read", path, &e)),
         Err(e) => Err(e.to_string()),
         Ok(text) => checkpoint::parse_offsets(&text),
     };
-    match parsed {
+    Ok(match parsed {
         Ok(offsets) => Some(offsets),
         Err(reason) => {
             tracing::warn!(path = %path.display(), reason, "checkpoint is unusable, the safest values are taken instead");
             None
         }
-    }
+    })
 }

@@ -124,7 +124,8 @@ impl FileHandle {
         if (self.touched.take() && !lately) || Arc::strong_count(file) > 1 {
             return Idle::Used;
         }
-        if self.dirty.load(Ordering::Acquire) {
+        // What an offline directory has not synced it never will.
+        if self.dirty.load(Ordering::Acquire) && self.state.check_online().is_ok() {
             return Idle::Unsynced;
         }
         *open = None;
@@ -187,6 +188,7 @@ impl FileHandle {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(self.read_failed(e)),
             other => other.map_err(|e| self.state.fatal("open", &self.path, &e))?,
         };
+        let _busy = stall::enter_sync(&self.state);
         self.dirty.store(false, Ordering::Release);
         let done = self
             .state

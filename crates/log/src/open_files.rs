@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::descriptors::{self, DescriptorShares};
 use crate::file::FileHandle;
+use crate::stall::Pace;
 use crate::state::LogDirState;
 
 /// Readers get no descriptor above this share of the budget, in eighths: answers that nobody takes must not keep producers out.
@@ -25,6 +26,8 @@ const SYNCED_AT_ONCE: usize = 8;
 const TOGETHER_MIN: usize = 32;
 /// Rounds over the open files at most: the second meets what the first one found used, a third one what came in between.
 const ROUNDS: usize = 3;
+/// Longest wait for another one who makes room.
+const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// Pause of the background thread when nothing can be closed.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -148,7 +151,10 @@ impl OpenFiles {
 
     /// Closes files until at most `limit` are open, as far as that goes.
     fn make_room(&self, limit: usize) {
-        let _one_at_a_time = self.making_room.lock();
+        // Who is at it may wait for a disk that does not answer; then there is no room.
+        let Some(_one_at_a_time) = self.making_room.try_lock_for(ROOM_WAIT) else {
+            return;
+        };
         for _ in 0..ROUNDS {
             if self.count.load(Ordering::Acquire) <= limit {
                 return;
@@ -182,7 +188,9 @@ impl OpenFiles {
                 Idle::Used => clock.push_back(oldest),
                 Idle::Unsynced => {
                     clock.push_back(oldest);
-                    unsynced.push(handle);
+                    if handle.state().pace() == Pace::Quick {
+                        unsynced.push(handle);
+                    }
                     if unsynced.len() >= at_once {
                         break;
                     }

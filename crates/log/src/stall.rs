@@ -22,6 +22,10 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(75);
 pub(crate) const REFUSED_AFTER: Duration = Duration::from_secs(2);
 /// Default of the time after which a stalled directory is offline.
 pub const OFFLINE_AFTER: Duration = Duration::from_secs(30);
+/// A sync may take this many times as long as any other call: it writes what many appends left behind.
+const SYNC_PATIENCE: u32 = 4;
+/// Marks the directory of a thread that syncs.
+const SYNCING: u32 = 1 << 31;
 /// Callers that may wait for one slow directory at a time; the next one is refused.
 const WAITING_MAX: usize = 16;
 /// How often the watchdog looks while there are calls …
@@ -114,7 +118,7 @@ impl Drop for WaitPlace {
 /// What one thread is in.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Id of the directory; 0 = in no call.
+    /// Id of the directory, with [`SYNCING`]; 0 = in no call.
     dir: AtomicU32,
     /// Calls begun so far, so that two looks tell one long call from two short ones.
     calls: AtomicU64,
@@ -143,7 +147,18 @@ pub(crate) struct InCall(bool);
 
 /// Notes that this thread begins a call that waits for the disk of `state`, or for somebody who does.
 pub(crate) fn enter(state: &LogDirState) -> InCall {
-    let id = state.health.id;
+    enter_as(state.health.id)
+}
+
+/// As [`enter`], for a sync: however long it takes, the directory is not slow for it, but one that never ends is noticed.
+pub(crate) fn enter_sync(state: &LogDirState) -> InCall {
+    match state.health.id {
+        0 => enter_as(0),
+        id => enter_as(id | SYNCING),
+    }
+}
+
+fn enter_as(id: u32) -> InCall {
     // A thread that is going away has no place any more.
     let outer = id != 0 && !NESTED.replace(true);
     if outer {
@@ -284,6 +299,7 @@ fn run(dog: &Watchdog) {
 /// One look at everything; gives whether any thread is in a call.
 fn look(dog: &Watchdog, seen: &mut HashMap<usize, Seen>, elapsed: Duration) -> bool {
     let mut longest: HashMap<u32, Duration> = HashMap::new();
+    let mut longest_sync: HashMap<u32, Duration> = HashMap::new();
     let mut stuck: HashMap<usize, usize> = HashMap::new();
     let mut now_seen = HashMap::new();
     dog.slots.lock().retain(|slot| {
@@ -299,7 +315,13 @@ fn look(dog: &Watchdog, seen: &mut HashMap<usize, Seen>, elapsed: Duration) -> b
         let before = seen.get(&key).filter(|s| s.calls == calls);
         let lasted = before.map_or(Duration::ZERO, |s| s.lasted + elapsed);
         now_seen.insert(key, Seen { calls, lasted });
-        let most = longest.entry(dir).or_default();
+        let syncs = dir & SYNCING != 0;
+        let kind = if syncs {
+            &mut longest_sync
+        } else {
+            &mut longest
+        };
+        let most = kind.entry(dir & !SYNCING).or_default();
         *most = lasted.max(*most);
         if lasted >= SLOW_AFTER
             && let Some(group) = &slot.group
@@ -321,16 +343,18 @@ fn look(dog: &Watchdog, seen: &mut HashMap<usize, Seen>, elapsed: Duration) -> b
         let Some(dir) = dir.upgrade() else {
             return false;
         };
+        let of_dir = |all: &HashMap<u32, Duration>| all.get(&dir.health.id).copied();
         judge(
             &dir,
-            longest.get(&dir.health.id).copied().unwrap_or_default(),
+            of_dir(&longest).unwrap_or_default(),
+            of_dir(&longest_sync).unwrap_or_default(),
         );
         true
     });
     !seen.is_empty()
 }
 
-fn judge(dir: &LogDirState, longest: Duration) {
+fn judge(dir: &LogDirState, longest: Duration, longest_sync: Duration) {
     let pace = match longest {
         lasted if lasted >= REFUSED_AFTER => Pace::Stalled,
         lasted if lasted >= SLOW_AFTER => Pace::Slow,
@@ -348,10 +372,17 @@ fn judge(dir: &LogDirState, longest: Duration) {
         _ => {}
     }
     let limit = dir.health.offline_after();
-    if longest >= limit && dir.offline_reason().is_none() {
+    let (lasted, what) = if longest >= limit {
+        (longest, "call to the file system")
+    } else if longest_sync >= limit * SYNC_PATIENCE {
+        (longest_sync, "sync")
+    } else {
+        return;
+    };
+    if dir.offline_reason().is_none() {
         dir.take_offline(&format!(
-            "a call to the file system has not come back for {} s: look at the disk, then start again",
-            longest.as_secs()
+            "a {what} has not come back for {} s: look at the disk, then start again",
+            lasted.as_secs()
         ));
     }
 }

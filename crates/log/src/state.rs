@@ -18,6 +18,22 @@ use crate::open_files::OpenFiles;
 use crate::partition_log::PartitionLog;
 use crate::stall::{self, Health, Pace};
 
+/// Logs of a directory that may hold reserved blocks.
+type Reserving = Mutex<Vec<Weak<PartitionLog>>>;
+
+/// The list of a directory: one, however many states it has. The metadata log has its own, and is full when the others are.
+fn reserving_in(dir: &Path) -> Arc<Reserving> {
+    static ALL: Mutex<BTreeMap<PathBuf, Weak<Reserving>>> = Mutex::new(BTreeMap::new());
+    let mut all = ALL.lock();
+    if let Some(list) = all.get(dir).and_then(Weak::upgrade) {
+        return list;
+    }
+    all.retain(|_, list| list.strong_count() > 0);
+    let list = Arc::default();
+    all.insert(dir.to_path_buf(), Arc::downgrade(&list));
+    list
+}
+
 /// What is called when a directory goes offline.
 type OfflineNews = Box<dyn Fn() + Send + Sync>;
 
@@ -37,7 +53,7 @@ pub struct LogDirState {
     /// An index of one of its logs is wrong.
     repair: AtomicBool,
     /// Logs that may hold reserved blocks.
-    reserving: Mutex<Vec<Weak<PartitionLog>>>,
+    reserving: Arc<Reserving>,
     recovery: Option<RecoveryPoints>,
     /// Held while many logs are flushed together.
     pub(crate) flushing_many: Mutex<()>,
@@ -71,6 +87,8 @@ pub(crate) struct Faults {
     pub(crate) opens_fail: AtomicBool,
     /// Writes do not come back while this is held.
     pub(crate) frozen: Mutex<()>,
+    /// Syncs do not come back while this is held.
+    pub(crate) sync_hangs: Mutex<()>,
 }
 
 impl std::fmt::Debug for LogDirState {
@@ -123,7 +141,7 @@ impl LogDirState {
             closing: Mutex::default(),
             active: AtomicBool::new(false),
             repair: AtomicBool::new(false),
-            reserving: Mutex::default(),
+            reserving: reserving_in(dir),
             recovery,
             flushing_many: Mutex::default(),
             file_system: syncfs_tells_errors()
@@ -249,6 +267,7 @@ impl LogDirState {
         self.take_offline(&format!("{what} {}: {e}", path.display()))
     }
     pub(crate) fn sync_dir(&self, dir: &Path) -> Result<(), LogError> {
+        let _busy = stall::enter_sync(self);
         let opened = self
             .injected_open_fault()
             .and_then(|()| File::open(dir))
@@ -279,6 +298,7 @@ impl LogDirState {
             let e = io::Error::from(io::ErrorKind::Unsupported);
             return Err(self.fatal("syncfs", &self.dir, &e));
         };
+        let _busy = stall::enter_sync(self);
         self.injected_sync_fault()
             .and_then(|()| Ok(rustix::fs::syncfs(dir)?))
             .map_err(|e| self.broken("syncfs", &self.dir, &e))
@@ -332,6 +352,7 @@ impl LogDirState {
     }
     #[cfg(test)]
     pub(crate) fn injected_sync_fault(&self) -> io::Result<()> {
+        drop(self.faults.sync_hangs.lock());
         if self.faults.sync_fails.load(Ordering::SeqCst) {
             Err(io::Error::other("injected"))
         } else {

@@ -180,6 +180,13 @@ fn a_full_disk_takes_the_reservations_back_at_once() {
     let (len, allocated) = sizes(&home, 0);
     assert!(allocated < len + MIB, "{allocated} for {len}");
     *state.faults.space.lock() = None;
+    // The metadata log of the directory has a state of its own.
+    fill(&large, 40 * MIB);
+    let (len, allocated) = sizes(&home, 0);
+    assert!(allocated > len + 4 * MIB);
+    assert!(LogDirState::detached(home.root()).give_back_all());
+    let (len, allocated) = sizes(&home, 0);
+    assert!(allocated < len + MIB, "{allocated} for {len}");
     client(&small, batch(0, 0, 1, 10)).unwrap();
     client(&large, batch(0, 0, 1, 10)).unwrap();
 }

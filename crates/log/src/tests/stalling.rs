@@ -91,3 +91,24 @@ fn a_directory_that_answers_again_goes_on() {
     until("quick", || dir.state().pace() == Pace::Quick);
     assert_eq!(log.flush().unwrap(), 2);
 }
+
+/// S05: a sync that never ends is given up too, later than a write, and makes nobody wait before that.
+#[test]
+fn a_sync_that_does_not_come_back_takes_the_directory_offline() {
+    let home = Home::new();
+    let (dir, log) = open(&home);
+    client(&log, batch(0, 0, 1, 10)).unwrap();
+    dir.state().set_offline_after(Duration::from_millis(500));
+    let disk = dir.state().faults.sync_hangs.lock();
+    let stuck = {
+        let log = Arc::clone(&log);
+        thread::spawn(move || log.flush())
+    };
+    thread::sleep(Duration::from_millis(600));
+    client(&log, batch(0, 0, 1, 10)).unwrap();
+    assert!(dir.state().offline_reason().is_none() && !log.may_wait());
+    until("offline", || dir.state().offline_reason().is_some());
+    drop(disk);
+    let _ = stuck.join().unwrap();
+    assert!(client(&log, batch(0, 0, 1, 10)).is_err());
+}

@@ -1,32 +1,45 @@
 //! Ranges of files that are not in the page cache: found out without waiting, loaded on blocking threads, so that a reader of old data never
 //! holds up the connections of an async worker; small ones are copied out when they are there. Not here: sending.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use tarn_wire::FileRange;
 use tokio::sync::Semaphore;
 
-/// Ranges loaded at the same time; more readers of cold data wait for each other, as they would at the disk.
+/// Ranges of one device loaded at the same time; more readers of cold data wait for each other, as they would at the disk.
 const LOADS_MAX: usize = 16;
 /// How far behind a cold range the disk is asked to read on.
 const READ_ON_BYTES: u64 = 4 << 20;
 
-static LOADS: Semaphore = Semaphore::const_new(LOADS_MAX);
+/// Loads under way, by device: a disk that does not answer holds up the readers of no other.
+static LOADS: Mutex<BTreeMap<u64, Arc<Semaphore>>> = Mutex::new(BTreeMap::new());
+
+fn loads_of(file: &File) -> io::Result<Arc<Semaphore>> {
+    let device = file.metadata()?.dev();
+    let mut all = LOADS.lock();
+    Ok(all
+        .entry(device)
+        .or_insert_with(|| Arc::new(Semaphore::new(LOADS_MAX)))
+        .clone())
+}
 
 /// Returns once the range is in memory as far as can be told from its first and last byte. Costs two short calls when it is.
 pub(super) async fn warm(file: &Arc<File>, range: Range<u64>) -> io::Result<()> {
     if range.is_empty() || (is_warm(file, range.start) && is_warm(file, range.end - 1)) {
         return Ok(());
     }
-    let _place = LOADS.acquire().await.map_err(io::Error::other)?;
+    let loads = loads_of(file)?;
+    let _place = loads.acquire().await.map_err(io::Error::other)?;
     let file = file.clone();
     let load = tokio::task::spawn_blocking(move || load(&file, range));
     load.await.map_err(io::Error::other)?
