@@ -48,7 +48,8 @@ use crate::types::{ActiveProducer, EpochEndOffset, EpochEntry, OpenTransaction};
 const NO_EPOCH: i32 = -1;
 
 /// What is called when more of a log is on disk.
-struct DurableNews(Box<dyn Fn() + Send + Sync>);
+#[derive(Clone)]
+struct DurableNews(Arc<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for DurableNews {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -89,7 +90,7 @@ pub struct PartitionLog {
     /// Itself, for who must find it later.
     me: OnceLock<Weak<PartitionLog>>,
     /// Called when the recovery point moved.
-    durable_news: OnceLock<DurableNews>,
+    durable_news: RwLock<Option<DurableNews>>,
     /// `partition.metadata`; locked behind `writer` where both are.
     metadata: Mutex<side_files::Metadata>,
 }
@@ -251,9 +252,9 @@ impl PartitionLog {
     pub fn recovery_point(&self) -> i64 {
         self.recovery_point.load(Ordering::Acquire)
     }
-    /// Has `news` called whenever the recovery point moved, on the thread that synced; only the first call counts.
+    /// Has `news` called whenever the recovery point moved, on the thread that synced; the last call counts.
     pub fn on_durable(&self, news: impl Fn() + Send + Sync + 'static) {
-        let _ = self.durable_news.set(DurableNews(Box::new(news)));
+        *self.durable_news.write() = Some(DurableNews(Arc::new(news)));
     }
     /// Bytes appended since the last flush.
     pub fn unflushed_bytes(&self) -> u64 {

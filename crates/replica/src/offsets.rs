@@ -68,8 +68,6 @@ impl Partition {
         self.check_leader()?;
         self.check_epoch(current_leader_epoch)?;
         let log = self.log();
-        // Who asks for the end will read up to it soon.
-        self.sync_for_readers();
         let visible_end = match isolation {
             Isolation::ReadUncommitted => log.high_watermark(),
             Isolation::ReadCommitted => log.last_stable_offset(),

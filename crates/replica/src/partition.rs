@@ -149,6 +149,20 @@ impl Partition {
         self.durable_only.load(Ordering::Acquire)
     }
 
+    /// Has everything brought to the disk that readers do not see before; resolves when it is there, at once when it is already. For who asks
+    /// where the log ends: what was acknowledged from memory is to be seen. The caller bounds the wait.
+    pub fn wait_visible(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let end = self.log.log_end_offset();
+        if !self.is_durable_only() || self.log.recovery_point() >= end {
+            return None;
+        }
+        let synced = self.shared.sync_upto(&self.syncer, &self.log, end);
+        Some(async move {
+            // A failure is told by the partition itself.
+            let _ = synced.await;
+        })
+    }
+
     /// More of the log is on disk.
     fn became_durable(&self) {
         if self.is_durable_only() && self.advance_high_watermark() {

@@ -61,7 +61,8 @@ pub struct ScrubDamage {
 
 impl ReplicaManager {
     pub(crate) fn start_scrubs(self: &Arc<Self>) {
-        for dir in self.dirs.clone() {
+        let dirs: Vec<Arc<LogDir>> = self.dirs.iter().cloned().collect();
+        for dir in dirs {
             let manager = self.clone();
             self.tasks.spawn(async move {
                 let work = async {

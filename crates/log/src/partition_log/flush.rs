@@ -169,8 +169,9 @@ impl PartitionLog {
             self.recovery_point
                 .fetch_max(flushing.end, Ordering::AcqRel)
         };
+        let news = self.durable_news.read().clone();
         if before < flushing.end
-            && let Some(news) = self.durable_news.get()
+            && let Some(news) = news
         {
             (news.0)();
         }

@@ -103,7 +103,7 @@ impl PartitionLog {
             flushing: Mutex::new(()),
             epochs_file: Mutex::new(()),
             me: OnceLock::new(),
-            durable_news: OnceLock::new(),
+            durable_news: RwLock::new(None),
             metadata: Mutex::default(),
         };
         log.load(&options)?;

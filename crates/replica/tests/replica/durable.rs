@@ -1,21 +1,11 @@
 //! What readers see in durability mode `disk`, and of a mirror with `mirror.visible.after`.
 
-use std::time::{Duration, Instant};
-
 use tarn_metadata::{Record, ResourceType};
 use tarn_replica::{Durability, Isolation, LATEST_TIMESTAMP, Partition, fetch};
 use tarn_wire::Str;
 use tarn_wire::messages::ConfigRecord;
 
 use crate::world::{World, batch, fetch_now, mirror, params, produce, read, source_batch};
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
 
 fn visible_is_durable(partition: &Partition) -> bool {
     // The watermark first: the recovery point only rises.
@@ -66,18 +56,18 @@ async fn a_waiting_reader_is_a_reason_to_sync() {
         assert!(visible_is_durable(&partition));
     }
     produce(&partition, batch(2));
-    let latest = || {
-        partition
-            .list_offset(
-                LATEST_TIMESTAMP,
-                Isolation::ReadUncommitted,
-                -1,
-                &mut tarn_records::Unpaced,
-            )
-            .expect("lists")
-            .offset
-    };
-    until("who asks for the end has it synced", || latest() == 12).await;
+    // As the handler of ListOffsets does.
+    partition.wait_visible().expect("not on disk yet").await;
+    let latest = partition
+        .list_offset(
+            LATEST_TIMESTAMP,
+            Isolation::ReadUncommitted,
+            -1,
+            &mut tarn_records::Unpaced,
+        )
+        .expect("lists");
+    assert_eq!(latest.offset, 12);
+    assert!(partition.wait_visible().is_none());
 }
 
 /// S08: copied records are visible at once, or once they are on disk where the mirror says so.

@@ -1,6 +1,7 @@
 //! ListOffsets (2): ends, starts and times of partitions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tarn_records::{StreamPace, Unpaced};
 use tarn_replica::{
@@ -18,6 +19,9 @@ use crate::dispatch::Call;
 use crate::node::Node;
 use crate::turn::Turn;
 
+/// Longest wait for the disk before an end is told that may lie behind what was acknowledged with `acks=1`.
+const SYNC_WAIT_MAX: Duration = Duration::from_secs(1);
+
 pub(crate) async fn handle(
     node: &Arc<Node>,
     call: &Call,
@@ -25,6 +29,7 @@ pub(crate) async fn handle(
 ) -> ListOffsetsResponse {
     let isolation = Isolation::from_wire(request.isolation_level);
     let mut turn = Turn::default();
+    wait_visible(node, &request).await;
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
@@ -41,6 +46,28 @@ pub(crate) async fn handle(
     ListOffsetsResponse {
         topics,
         ..ListOffsetsResponse::default()
+    }
+}
+
+/// Has brought to the disk what is acknowledged and not visible before, all partitions together.
+async fn wait_visible(node: &Node, request: &ListOffsetsRequest) {
+    let mut waits = Vec::new();
+    for topic in &request.topics {
+        for asked in &topic.partitions {
+            let ends_somewhere =
+                asked.timestamp == LATEST_TIMESTAMP || must_look_up(asked.timestamp);
+            if ends_somewhere
+                && let Ok(partition) = node.replicas.partition(&topic.name, asked.partition_index)
+            {
+                waits.extend(partition.wait_visible());
+            }
+        }
+    }
+    let deadline = tokio::time::Instant::now() + SYNC_WAIT_MAX;
+    for wait in waits {
+        if tokio::time::timeout_at(deadline, wait).await.is_err() {
+            return;
+        }
     }
 }
 
