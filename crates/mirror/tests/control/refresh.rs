@@ -448,3 +448,16 @@ async fn a_deleted_topic_costs_two_looks_and_time() {
     world.until("u", "MIRRORING").await;
     world.stop().await;
 }
+
+/// N10: what the mirror's own connections met before the source came back refuses no add.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_add_asks_the_source_afresh_before_it_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_mirror(dir.path(), Scripted::new()).await;
+    world.plane.topic("t", 1);
+    world.plane.0.lock().remembered = Some("connection refused".into());
+    let added = world.add(&["t"]).await;
+    assert_eq!(added.len(), 1);
+    assert_eq!((added[0].0.as_str(), added[0].1), ("t", 0), "{added:?}");
+    world.stop().await;
+}

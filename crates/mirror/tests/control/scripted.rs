@@ -25,6 +25,8 @@ pub(crate) struct Script {
     pub(crate) denied: BTreeMap<Str, String>,
     /// Why the source lists no topics, if it does not; it answers for named ones.
     pub(crate) no_lists: Option<String>,
+    /// What the mirror's own connections remember of a source that is back by now.
+    pub(crate) remembered: Option<String>,
     pub(crate) down: Option<String>,
     pub(crate) cluster_id: Option<Str>,
     pub(crate) loops: Vec<ForeignMirror>,
@@ -41,7 +43,17 @@ pub(crate) struct Script {
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Scripted(pub(crate) Arc<Mutex<Script>>);
+pub(crate) struct Scripted(pub(crate) Arc<Mutex<Script>>, Asks);
+
+/// Whose connections a source stands for.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Asks {
+    /// Those of the mirror itself, with what they remember.
+    #[default]
+    Known,
+    /// Fresh ones.
+    Afresh,
+}
 
 impl Scripted {
     pub(crate) fn new() -> Scripted {
@@ -84,6 +96,9 @@ impl Scripted {
     fn ask<T>(&self, answer: impl FnOnce(&mut Script) -> T) -> Result<T, SourceError> {
         let mut script = self.0.lock();
         script.questions += 1;
+        if let Some(reason) = script.remembered.clone().filter(|_| self.1 == Asks::Known) {
+            return Err(SourceError::Unreachable(reason));
+        }
         match &script.down {
             Some(reason) => Err(SourceError::Unreachable(reason.clone())),
             None => Ok(answer(&mut script)),
@@ -164,7 +179,7 @@ impl DataPlane for Scripted {
     }
 
     fn probe(&self, _: SourceSettings) -> Arc<dyn Source> {
-        Arc::new(self.clone())
+        Arc::new(Scripted(self.0.clone(), Asks::Afresh))
     }
 
     fn forget_mirror(&self, mirror: Str) -> BoxFuture<'static, ()> {
