@@ -465,7 +465,7 @@ mod tests {
             p1.contains("| 4.00× |") && p1.ends_with("**missed** | 1 + 1 |"),
             "{p1}"
         );
-        assert!(page.contains("21 of 22 rows: not measured"));
+        assert!(page.contains("23 of 24 rows: not measured"));
         assert!(page.contains("![P1](performance/P1.svg)"));
     }
 

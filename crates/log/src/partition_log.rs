@@ -71,6 +71,8 @@ pub struct PartitionLog {
     log_start: AtomicI64,
     high_watermark: AtomicI64,
     recovery_point: AtomicI64,
+    /// Never below the recovery point; above it while a full disk has no room for the epoch checkpoint.
+    durable_end: AtomicI64,
     /// The cleaner has seen everything below.
     cleaned_to: AtomicI64,
     /// First offset of an undecided transaction, `i64::MAX` for none.
@@ -248,11 +250,15 @@ impl PartitionLog {
     pub fn config(&self) -> Arc<LogConfig> {
         self.config.load_full()
     }
-    /// Everything below is on disk.
+    /// Everything below is on disk, and so is what is derived from it: a recovery begins here.
     pub fn recovery_point(&self) -> i64 {
         self.recovery_point.load(Ordering::Acquire)
     }
-    /// Has `news` called whenever the recovery point moved, on the thread that synced; the last call counts.
+    /// Every batch below is on disk: what may be acknowledged and shown. What is derived from them may still have to be rebuilt.
+    pub fn durable_end(&self) -> i64 {
+        self.durable_end.load(Ordering::Acquire)
+    }
+    /// Has `news` called whenever the durable end moved, on the thread that synced; the last call counts.
     pub fn on_durable(&self, news: impl Fn() + Send + Sync + 'static) {
         *self.durable_news.write() = Some(DurableNews(Arc::new(news)));
     }

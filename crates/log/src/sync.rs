@@ -172,9 +172,9 @@ impl Syncer {
     }
     /// Calls `done` when every offset below `offset` of `log` is on disk; at once (on this thread) when it already is.
     pub fn sync_upto(&self, log: &Arc<PartitionLog>, offset: i64, done: SyncDone) {
-        let point = log.recovery_point();
-        if point >= offset && !self.threads.is_empty() {
-            return done(Ok(point));
+        let end = log.durable_end();
+        if end >= offset && !self.threads.is_empty() {
+            return done(Ok(end));
         }
         if self.threads.is_empty() {
             return done(log.flush());

@@ -304,7 +304,7 @@ impl View<'_> {
         let Ok(found) = self.tools.replicas.partition_by_id(&topic_id, partition) else {
             return;
         };
-        shown.durable_offset = found.log().recovery_point();
+        shown.durable_offset = found.log().durable_end();
         let behind = found
             .log()
             .latest_epoch()

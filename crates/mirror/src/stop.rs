@@ -167,7 +167,7 @@ async fn sync(partition: &Arc<Partition>) -> Result<(), String> {
         .wait_committed(end, -1)
         .await
         .map_err(|e| e.to_string())?;
-    if partition.log().recovery_point() >= end {
+    if partition.log().durable_end() >= end {
         return Ok(());
     }
     // With durability in the page cache nobody has synced it yet.

@@ -153,7 +153,7 @@ impl Partition {
     /// where the log ends: what was acknowledged from memory is to be seen. The caller bounds the wait.
     pub fn wait_visible(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let end = self.log.log_end_offset();
-        if !self.is_durable_only() || self.log.recovery_point() >= end {
+        if !self.is_durable_only() || self.log.durable_end() >= end {
             return None;
         }
         let synced = self.shared.sync_upto(&self.syncer, &self.log, end);
@@ -176,7 +176,7 @@ impl Partition {
             return;
         }
         let end = self.log.log_end_offset();
-        if self.log.recovery_point() < end {
+        if self.log.durable_end() < end {
             // Whoever waits learns it from the high watermark.
             self.syncer.sync_upto(&self.log, end, Box::new(|_| ()));
         }
@@ -487,7 +487,7 @@ impl Partition {
         acks: i16,
     ) -> Option<impl Future<Output = Result<(), ReplicaError>> + Send + use<>> {
         let must_sync = self.internal || (acks == -1 && self.shared.durability == Durability::Disk);
-        if !must_sync || self.log.recovery_point() >= offset {
+        if !must_sync || self.log.durable_end() >= offset {
             if !self.watchers.is_empty() {
                 self.sync_for_readers();
             }
@@ -526,7 +526,7 @@ impl Partition {
     fn visible_end(&self) -> i64 {
         let end = self.log.log_end_offset();
         if self.is_durable_only() {
-            end.min(self.log.recovery_point())
+            end.min(self.log.durable_end())
         } else {
             end
         }

@@ -1,5 +1,6 @@
 //! Bringing appended bytes to the disk: one log with fdatasync, or many logs of a directory with one syncfs. Owns the order in which files,
-//! directories and the epoch checkpoint become durable before a recovery point moves. When to flush is for the [`crate::Syncer`] and others.
+//! directories and the epoch checkpoint become durable before a recovery point moves; where a full disk has no room for the checkpoint, the
+//! durable end moves alone. When to flush is for the [`crate::Syncer`] and others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,12 +25,13 @@ struct Flushing {
     dirty: Vec<Arc<Segment>>,
     end: i64,
     truncations: u64,
+    /// The epoch checkpoint is older than the log.
     epochs: bool,
     new_dir: bool,
     new_files: bool,
 }
 
-/// Flushes all of `logs`, which should differ from each other, and gives the new recovery point of each in order. Many logs of one
+/// Flushes all of `logs`, which should differ from each other, and gives the new durable end of each in order. Many logs of one
 /// directory with few bytes are flushed together by one sync of its file system, where the kernel tells what failed in it (Linux 5.8).
 pub fn flush_all(logs: &[Arc<PartitionLog>]) -> Vec<Result<i64, LogError>> {
     let mut by_dir: HashMap<*const LogDirState, Vec<usize>> = HashMap::new();
@@ -67,8 +69,8 @@ fn flush_together(state: &LogDirState, logs: &[&PartitionLog]) -> Vec<Result<i64
     let begun: Vec<Result<Option<Flushing>, LogError>> = logs
         .iter()
         .map(|log| {
-            let flushing = log.begin_flush()?;
-            if let Some(flushing) = &flushing
+            let mut flushing = log.begin_flush()?;
+            if let Some(flushing) = &mut flushing
                 && let Err(e) = log.write_behind(flushing)
             {
                 log.keep_dirty(flushing);
@@ -92,22 +94,22 @@ fn flush_together(state: &LogDirState, logs: &[&PartitionLog]) -> Vec<Result<i64
 }
 
 impl PartitionLog {
-    /// fdatasync of everything up to the log end at the time of the call; gives the new recovery point. A failure takes
+    /// fdatasync of everything up to the log end at the time of the call; gives the new durable end. A failure takes
     /// the directory offline. Does not hold the writer lock while it waits for the disk.
     pub fn flush(&self) -> Result<i64, LogError> {
         let _one_at_a_time = self.flushing.lock();
-        let Some(flushing) = self.begin_flush()? else {
+        let Some(mut flushing) = self.begin_flush()? else {
             // Nothing is left to be durable; whoever waits is let go.
             return Ok(self.log_end_offset());
         };
-        if let Err(e) = self.sync_all(&flushing) {
+        if let Err(e) = self.sync_all(&mut flushing) {
             // After a shortage the next flush begins where this one began.
             self.keep_dirty(&flushing);
             return Err(e);
         }
         Ok(self.end_flush(&flushing))
     }
-    fn sync_all(&self, flushing: &Flushing) -> Result<(), LogError> {
+    fn sync_all(&self, flushing: &mut Flushing) -> Result<(), LogError> {
         let active = self.active();
         for s in &flushing.dirty {
             let sealed = !active.as_ref().is_some_and(|a| Arc::ptr_eq(a, s));
@@ -125,10 +127,22 @@ impl PartitionLog {
         if let Some(parent) = self.dir.parent().filter(|_| flushing.new_dir) {
             self.state.sync_dir(parent)?;
         }
-        if flushing.epochs {
-            self.write_epochs(true)?;
+        self.write_epochs_of(flushing, true)
+    }
+    /// Writes the epoch checkpoint if it is due. On a full disk it stays due: what was synced is durable without it, and a recovery makes it
+    /// from the batches above the recovery point.
+    fn write_epochs_of(&self, flushing: &mut Flushing, durable: bool) -> Result<(), LogError> {
+        if !flushing.epochs {
+            return Ok(());
         }
-        Ok(())
+        match self.write_epochs(durable) {
+            Err(LogError::NoSpace { .. }) => Ok(()),
+            Err(e) => Err(e),
+            Ok(()) => {
+                flushing.epochs = false;
+                Ok(())
+            }
+        }
     }
     /// Takes over what is unsynced; `None` when the log is deleted.
     fn begin_flush(&self) -> Result<Option<Flushing>, LogError> {
@@ -148,26 +162,27 @@ impl PartitionLog {
         }))
     }
     /// Hands everything to the file system, for a sync of all of it.
-    fn write_behind(&self, flushing: &Flushing) -> Result<(), LogError> {
+    fn write_behind(&self, flushing: &mut Flushing) -> Result<(), LogError> {
         let active = self.active();
         for s in &flushing.dirty {
             let sealed = !active.as_ref().is_some_and(|a| Arc::ptr_eq(a, s));
             s.synced_with_others(sealed);
         }
-        if flushing.epochs {
-            self.write_epochs(false)?;
-        }
-        Ok(())
+        self.write_epochs_of(flushing, false)
     }
-    /// Everything taken over is on disk: moves the recovery point, and gives it.
+    /// Everything taken over is on disk, the epoch checkpoint perhaps not: moves the durable end, and gives it.
     fn end_flush(&self, flushing: &Flushing) -> i64 {
         let before = {
-            let w = self.lock_writer();
+            let mut w = self.lock_writer();
+            w.epochs_unsynced |= flushing.epochs;
             if w.truncations != flushing.truncations {
-                return self.recovery_point();
+                return self.durable_end();
             }
-            self.recovery_point
-                .fetch_max(flushing.end, Ordering::AcqRel)
+            if !flushing.epochs {
+                self.recovery_point
+                    .fetch_max(flushing.end, Ordering::AcqRel);
+            }
+            self.durable_end.fetch_max(flushing.end, Ordering::AcqRel)
         };
         let news = self.durable_news.read().clone();
         if before < flushing.end
@@ -175,7 +190,7 @@ impl PartitionLog {
         {
             (news.0)();
         }
-        self.recovery_point()
+        self.durable_end()
     }
     /// A segment that retention removed meanwhile needs no sync; any other error is told.
     fn unless_removed(&self, e: LogError, s: &Arc<Segment>) -> Result<(), LogError> {

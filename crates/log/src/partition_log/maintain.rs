@@ -123,6 +123,7 @@ impl PartitionLog {
         w.truncations += 1;
         self.cleaned_to.fetch_min(offset, Ordering::AcqRel);
         self.recovery_point.fetch_min(offset, Ordering::AcqRel);
+        self.durable_end.fetch_min(offset, Ordering::AcqRel);
         self.state
             .lower_recovery_point(&self.topic, self.partition, offset)
     }
@@ -329,6 +330,10 @@ impl PartitionLog {
             }
         }
         self.flush()?;
+        // A clean start believes the epoch checkpoint, so without room for it this is none.
+        if std::mem::take(&mut self.lock_writer().epochs_unsynced) {
+            self.write_epochs(true)?;
+        }
         self.segments
             .load()
             .iter()

@@ -78,6 +78,7 @@ impl PartitionLog {
             log_start: AtomicI64::new(0),
             high_watermark: AtomicI64::new(0),
             recovery_point: AtomicI64::new(0),
+            durable_end: AtomicI64::new(0),
             cleaned_to: AtomicI64::new(0),
             first_unstable: AtomicI64::new(i64::MAX),
             latest_epoch: AtomicI32::new(NO_EPOCH),
@@ -192,6 +193,7 @@ impl PartitionLog {
         self.refuse_gaps(segments)?;
         *self.producers.lock() = self.replay_producers(w, segments, end)?;
         self.recovery_point.store(end, Ordering::Release);
+        self.durable_end.store(end, Ordering::Release);
         Ok(Some(end))
     }
 
@@ -246,8 +248,9 @@ impl PartitionLog {
         if let Some(last) = segments.last() {
             self.refuse_short(last, next.max(start), synced)?;
         }
-        self.recovery_point
-            .store(synced.min(next), Ordering::Release);
+        let point = synced.min(next);
+        self.recovery_point.store(point, Ordering::Release);
+        self.durable_end.store(point, Ordering::Release);
         Ok(next)
     }
 
