@@ -651,7 +651,8 @@ mod tests {
     #[test]
     fn every_row_of_the_two_tables_is_here_once() {
         let ids: Vec<&str> = all().iter().map(|row| row.id).collect();
-        let expected = "P1 P2 P3 P4 P6 P7 P8 P9 P10 P11 P12 P13 P14 X1 X2 X3 X4 X5 X6 X7 X8 X10 X11 X12";
+        let expected =
+            "P1 P2 P3 P4 P6 P7 P8 P9 P10 P11 P12 P13 P14 X1 X2 X3 X4 X5 X6 X7 X8 X10 X11 X12";
         assert_eq!(ids.join(" "), expected);
     }
 }

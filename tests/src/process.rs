@@ -72,9 +72,8 @@ impl Process {
     #[must_use]
     pub fn sockets(&self) -> usize {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.id())).expect("its descriptors");
-        let target = |entry: std::io::Result<std::fs::DirEntry>| {
-            std::fs::read_link(entry.ok()?.path()).ok()
-        };
+        let target =
+            |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
         open.filter_map(target)
             .filter(|target| target.to_string_lossy().starts_with("socket:"))
             .count()

@@ -43,6 +43,13 @@ pub(crate) fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Why nothing comes: a quota of the source.
+pub(crate) fn throttled(throttle_ms: i32) -> String {
+    format!(
+        "the source throttles this mirror: a quota there holds answers back for {throttle_ms} ms"
+    )
+}
+
 /// Whether a source can be reached, as last seen by anybody who talked to it. One broker that is away makes no source unreachable: that is
 /// said when none of its addresses can be talked to.
 #[derive(Debug)]

@@ -83,7 +83,9 @@ async fn delete(client: &mut Client, topic: &str) -> i16 {
 }
 
 async fn end(client: &mut Client, topic: &str) -> (i16, i64) {
-    let answer = client.call(12, &fetch_request(topic, 0, 1 << 20, 0)).await;
+    let answer = client
+        .call(12, &fetch_request(topic, 0, 1 << 20, 10_000))
+        .await;
     let partition = &answer.responses[0].partitions[0];
     (partition.error_code, partition.high_watermark)
 }

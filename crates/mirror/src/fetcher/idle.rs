@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::watch::{HASTY_ANSWERS, Watch};
+use crate::source::throttled;
 
 /// The longest pause that a source's throttle is obeyed for at a time.
 const THROTTLE_MAX: Duration = Duration::from_secs(30);
@@ -14,7 +15,7 @@ const SHOWN_FROM: u32 = 8;
 pub(super) struct Idle {
     /// The wait that the last Fetch was given.
     wait: Duration,
-    throttled: Duration,
+    throttle_ms: i32,
     /// Something of the answer being read was used.
     moved: bool,
     hasty: Watch,
@@ -25,7 +26,7 @@ impl Default for Idle {
     fn default() -> Idle {
         Idle {
             wait: Duration::ZERO,
-            throttled: Duration::ZERO,
+            throttle_ms: 0,
             moved: false,
             hasty: Watch::new(HASTY_ANSWERS),
             pause: None,
@@ -41,7 +42,7 @@ impl Idle {
 
     /// An answer begins.
     pub(super) fn begin(&mut self, throttle_ms: i32) {
-        self.throttled = Duration::from_millis(u64::try_from(throttle_ms).unwrap_or(0));
+        self.throttle_ms = throttle_ms.max(0);
         self.moved = false;
     }
 
@@ -52,8 +53,9 @@ impl Idle {
 
     /// The answer is complete, so long after its request, with so many bytes of records. False: what it left out is no news.
     pub(super) fn end(&mut self, after: Duration, bytes: u64) -> bool {
-        if !self.throttled.is_zero() {
-            self.pause = Some(self.throttled.min(THROTTLE_MAX));
+        if self.throttle_ms > 0 {
+            let pause = Duration::from_millis(self.throttle_ms.unsigned_abs().into());
+            self.pause = Some(pause.min(THROTTLE_MAX));
             return false;
         }
         if self.moved || bytes > 0 || after >= self.wait / 2 {
@@ -72,11 +74,8 @@ impl Idle {
 
     /// For describe: what holds the answers back.
     pub(super) fn text(&self) -> Option<String> {
-        if !self.throttled.is_zero() {
-            let ms = self.throttled.as_millis();
-            return Some(format!(
-                "the source throttles this mirror: a quota there holds answers back for {ms} ms"
-            ));
+        if self.throttle_ms > 0 {
+            return Some(throttled(self.throttle_ms));
         }
         let times = self.hasty.in_a_row();
         (times >= SHOWN_FROM).then(|| {

@@ -16,7 +16,7 @@ use tarn_wire::messages::fetch_response::PartitionData;
 use tarn_wire::messages::{FetchRequest, FetchResponse};
 use tarn_wire::{ErrorCode, Str, Uuid, VersionRange};
 
-use super::{AskError, SourceClient, SourceError};
+use super::{AskError, SourceClient, SourceError, throttled};
 use crate::content::{Difference, Verdict, compare, not_ours};
 
 /// Partitions in one Fetch.
@@ -77,6 +77,8 @@ enum Probed {
         log_start: i64,
     },
     Refused(ErrorCode),
+    /// The answer leaves the partition out, and why.
+    LeftOut(String),
 }
 
 /// Compares these partitions, all led by the broker behind `handle`; one finding each.
@@ -157,6 +159,7 @@ async fn first_verdict(probe: &Probe, ours: Bytes, probed: Probed) -> First {
     match probed {
         Probed::Refused(ErrorCode::OFFSET_OUT_OF_RANGE) => First::Found(Finding::OutOfRange),
         Probed::Refused(code) => First::Found(Finding::Refused(code)),
+        Probed::LeftOut(text) => First::Found(Finding::NotYet(text)),
         Probed::Batches {
             bytes,
             high_watermark,
@@ -227,6 +230,7 @@ impl Asker<'_> {
                 findings[probe.subject] = match probed {
                     Probed::Refused(ErrorCode::OFFSET_OUT_OF_RANGE) => Finding::OutOfRange,
                     Probed::Refused(code) => Finding::Refused(code),
+                    Probed::LeftOut(text) => Finding::NotYet(text),
                     Probed::Batches { bytes, .. } => {
                         let subject = std::slice::from_ref(&self.subjects[probe.subject]);
                         on_disk(subject, move |subject| common_verdict(&subject[0], &bytes)).await?
@@ -281,8 +285,8 @@ impl Asker<'_> {
                 Some(id) if by_id => (Str::EMPTY, id, subject.partition),
                 _ => (subject.topic.clone(), Uuid::ZERO, subject.partition),
             };
-            parts.get(&key).map_or(
-                Probed::Refused(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+            parts.get(&key).map_or_else(
+                || Probed::LeftOut(why_left_out(response.throttle_time_ms)),
                 |data| Probed::of(data),
             )
         };
@@ -306,6 +310,17 @@ impl Probed {
             code => Probed::Refused(code),
         }
     }
+}
+
+/// A broker whose quota is used up answers Fetch without any partition: that says nothing about the topic.
+fn why_left_out(throttle_ms: i32) -> String {
+    if throttle_ms > 0 {
+        return format!(
+            "the comparison with the source waits: {}",
+            throttled(throttle_ms)
+        );
+    }
+    "the comparison with the source waits: the source's answer leaves the partition out".to_owned()
 }
 
 /// The partitions of an answer by topic name (or empty), topic id (or zero), and partition.

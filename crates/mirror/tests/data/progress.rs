@@ -244,6 +244,41 @@ async fn a_throttled_mirror_tells_its_lag_and_why() {
     world.stop().await;
 }
 
+/// A throttled answer has no partitions at all: a comparison that meets one says so, and does not take the topic for gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_throttled_comparison_is_told_as_such_and_ends_with_the_throttle() {
+    for version in [16, 5] {
+        let source = Fake::start(version).await;
+        let world = mirrored(&source).await;
+        for resumed in [true, false] {
+            if resumed {
+                world.pause("t").await;
+            }
+            source.state.lock().throttle_ms = 70;
+            if resumed {
+                world.resume("t").await;
+            } else {
+                source.with("t", |p| p.epoch += 1);
+                source.hang_up();
+            }
+            let shown = world
+                .until_shown("t", "the throttle", |p| {
+                    let text = p.error_message.as_deref().unwrap_or_default();
+                    text.contains("throttles this mirror") && text.contains("70 ms")
+                })
+                .await;
+            assert_ne!(shown.state, "FAILED");
+            source.state.lock().throttle_ms = 0;
+            world
+                .until_shown("t", "no throttle", |p| {
+                    p.error_message.is_none() && p.state == "MIRRORING"
+                })
+                .await;
+        }
+        world.stop().await;
+    }
+}
+
 /// M15: a partition that waits because its leader was not known goes on with the first good metadata.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn good_metadata_ends_a_long_wait() {
