@@ -238,7 +238,8 @@ impl WorkerGroup {
         self.state.lock().closed = true;
         self.changed.notify_all();
     }
-    fn set_stuck(&self, stuck: usize) {
+    /// So many threads of the group are stuck, as the watchdog sees it.
+    pub fn set_stuck(&self, stuck: usize) {
         let mut state = self.state.lock();
         let more = stuck > state.stuck;
         state.stuck = stuck;

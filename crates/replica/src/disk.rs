@@ -50,6 +50,15 @@ fn out_of_the_runtime<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Has another worker wait for sockets and timers while this one blocks. The worker that runs the calling task may be the
+/// one that waited for them last, and tokio wakes no other until a task is spawned from outside of the runtime: with all
+/// others asleep nobody would ever hear of a socket again. False when no thread could be started to do that.
+fn hand_the_driver_on() -> bool {
+    let runtime = Handle::current();
+    let outside = std::thread::Builder::new().name("driver-handover".to_owned());
+    outside.spawn(move || drop(runtime.spawn(async {}))).is_ok()
+}
+
 /// Worker threads of a runtime, as many as there are processors, and as many again in reserve.
 #[derive(Debug, Clone)]
 pub struct SpareWorkers {
@@ -88,8 +97,14 @@ impl SpareWorkers {
         for _ in 0..self.cores {
             let group = self.group.clone();
             runtime.spawn(async move {
-                // Blocks the thread on purpose: that is what keeps it in reserve.
-                while group.stand_by() {
+                loop {
+                    while !hand_the_driver_on() {
+                        tokio::time::sleep(STAND_IN_LOOK).await;
+                    }
+                    // Blocks the thread on purpose: that is what keeps it in reserve.
+                    if !group.stand_by() {
+                        return;
+                    }
                     while group.is_needed() {
                         tokio::time::sleep(STAND_IN_LOOK).await;
                     }
@@ -101,5 +116,52 @@ impl SpareWorkers {
     /// Lets the threads in reserve go.
     pub fn close(&self) {
         self.group.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// The broker answered nobody any more once a spare worker had gone back into the reserve from the worker that waited
+    /// for sockets.
+    #[test]
+    fn sockets_are_heard_whatever_the_reserve_does() {
+        let spares = SpareWorkers::new();
+        let mut builder = Builder::new_multi_thread();
+        spares.prepare(&mut builder, || ());
+        let runtime = builder.enable_all().build().unwrap();
+        spares.start(runtime.handle());
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut byte = [0];
+            while socket.read_exact(&mut byte).await.is_ok() {
+                socket.write_all(&byte).await.unwrap();
+            }
+        });
+        let mut client = TcpStream::connect(address).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(3)))
+            .unwrap();
+        let unanswered = (0..12).find(|round| {
+            // Some of the reserve stand in and go back, as on a disk that is late now and then.
+            spares.group.set_stuck(1 + round % spares.cores);
+            std::thread::sleep(Duration::from_millis(20));
+            spares.group.set_stuck(0);
+            std::thread::sleep(STAND_IN_LOOK + Duration::from_millis(50));
+            client.write_all(&[1]).unwrap();
+            client.read_exact(&mut [0]).is_err()
+        });
+        spares.close();
+        assert_eq!(unanswered, None, "the round whose byte nobody heard");
     }
 }
