@@ -1,36 +1,37 @@
-//! A broker in a temporary directory with the mirror room, and requests to it in the early form.
+//! A broker with the mirror room over a scripted data plane.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tarn_controller::{Controller, Settings};
-use tarn_metadata::{Image, ResourceType};
-use tarn_mirror::config::BrokerSettings;
-use tarn_mirror::dialect::{Caller, DialectMemory, WireDialect};
+use tarn_metadata::Image;
+use tarn_mirror::dialect::{Caller, DialectMemory};
 use tarn_mirror::seam::FetchEvents;
+use tarn_mirror::service::MirrorReply;
 use tarn_mirror::service::reply::Body;
-use tarn_mirror::service::{MirrorReply, MirrorService, alter_hook};
 use tarn_records::BatchBuilder;
-use tarn_replica::{AppendSource, Partition, ReplicaConfig, ReplicaError, ReplicaManager};
+use tarn_replica::{AppendSource, ReplicaError};
 use tarn_wire::messages as m;
-use tarn_wire::{ApiKey, Message, Str, Uuid, encode_body};
-use tokio::task::JoinHandle;
+use tarn_wire::{ApiKey, Str};
 
+use crate::broker::{self, Broker, Node};
+pub(crate) use crate::broker::{CLUSTER, MIRROR};
 use crate::scripted::Scripted;
 
-pub(crate) const CLUSTER: &str = "our-cluster";
-pub(crate) const MIRROR: &str = "m";
-/// The log directory: partitions lie where the metadata says.
-const DIRECTORY: Uuid = Uuid([0x77; 16]);
-
+/// The broker, and what it mirrors through.
 pub(crate) struct World {
-    pub(crate) controller: Controller,
-    pub(crate) replicas: Arc<ReplicaManager>,
-    pub(crate) service: Arc<MirrorService>,
+    broker: Broker,
     pub(crate) plane: Scripted,
-    applier: JoinHandle<()>,
+}
+
+impl Deref for World {
+    type Target = Broker;
+
+    fn deref(&self) -> &Broker {
+        &self.broker
+    }
 }
 
 impl World {
@@ -39,54 +40,12 @@ impl World {
     }
 
     async fn start_with(dir: &Path, plane: Scripted, refresh_interval_ms: i64) -> World {
-        let mut settings = Settings::single(1, CLUSTER, dir);
-        settings
-            .rules
-            .alter_hooks
-            .push((ResourceType::MIRROR, alter_hook()));
-        let controller = Controller::start(settings)
-            .await
-            .expect("controller starts");
-        controller
-            .register_and_unfence(registration())
-            .await
-            .expect("registers");
-        let logs = dir.join("logs");
-        let meta = tarn_log::MetaProperties {
-            cluster_id: CLUSTER.to_owned(),
-            node_id: Some(1),
-            directory_id: Some(DIRECTORY.to_string()),
-        };
-        meta.write(&logs).expect("is formatted");
-        let config = ReplicaConfig {
-            sync_threads: 1,
-            ..ReplicaConfig::new(1, vec![logs])
-        };
-        let image = controller.image();
-        let replicas = ReplicaManager::start(config, image)
-            .await
-            .expect("replicas start");
-        let applier = tokio::spawn(follow(controller.clone(), replicas.clone()));
-        let mut broker = BrokerSettings::new(1, Str::from(CLUSTER));
-        broker.state_topic_partitions = 3;
-        broker.refresh_interval_ms = refresh_interval_ms;
-        broker.retry.initial_backoff_ms = 20;
+        let mut settings = broker::settings(refresh_interval_ms, 20);
         let after = "mirror.source.topic.deletion.after.ms";
-        broker.defaults.insert(after.into(), "300".into());
-        let service = MirrorService::start(
-            controller.clone(),
-            replicas.clone(),
-            broker,
-            Arc::new(plane.clone()),
-            |_| {},
-        );
-        World {
-            controller,
-            replicas,
-            service,
-            plane,
-            applier,
-        }
+        settings.defaults.insert(after.into(), "300".into());
+        let node = Node::open(dir).await;
+        let broker = node.with_mirroring(settings, Arc::new(plane.clone()), |_| {});
+        World { broker, plane }
     }
 
     /// A broker with the mirror `m` in it.
@@ -106,11 +65,8 @@ impl World {
 
     /// Ends the process without any farewell to mirroring.
     pub(crate) async fn stop(self) {
-        self.service.shutdown().await;
-        self.applier.abort();
-        let _ = self.applier.await;
-        self.replicas.shutdown(1).await.expect("logs close");
-        self.controller.shutdown().await.expect("controller stops");
+        self.broker.service.shutdown().await;
+        self.broker.close().await;
     }
 
     pub(crate) fn image(&self) -> Arc<Image> {
@@ -121,15 +77,6 @@ impl World {
         self.service.events()
     }
 
-    pub(crate) async fn send<M: Message>(&self, key: ApiKey, request: &M) -> MirrorReply {
-        let body = encode_body(request, 0)
-            .expect("encodes")
-            .to_bytes()
-            .unwrap_or_default();
-        self.raw(key, body, &mut DialectMemory::new(WireDialect::Auto))
-            .await
-    }
-
     /// From a client of this product on this host: nothing is remembered of it beyond its connection.
     pub(crate) async fn raw(
         &self,
@@ -137,12 +84,7 @@ impl World {
         body: Bytes,
         memory: &mut DialectMemory,
     ) -> MirrorReply {
-        let own = Caller {
-            is_own_product: true,
-            is_broker: true,
-            ..tool([127, 0, 0, 1], "tarn-mirrors")
-        };
-        self.raw_from(&own, key, body, memory).await
+        self.raw_from(&broker::own_tool(), key, body, memory).await
     }
 
     pub(crate) async fn raw_from(
@@ -153,108 +95,6 @@ impl World {
         memory: &mut DialectMemory,
     ) -> MirrorReply {
         self.service.handle(key, body, caller, memory).await
-    }
-
-    pub(crate) async fn create(
-        &self,
-        name: &str,
-        configs: &[(&str, &str)],
-    ) -> m::CreateMirrorResponse {
-        let config = |(k, v): &(&str, &str)| m::create_mirror_request::MirrorConfig {
-            name: Str::from(*k),
-            value: Some(Str::from(*v)),
-            ..Default::default()
-        };
-        let request = m::CreateMirrorRequest {
-            mirror_name: Str::from(name),
-            config: configs.iter().map(config).collect(),
-            ..Default::default()
-        };
-        match self.send(ApiKey::CREATE_MIRROR, &request).await.body() {
-            Body::CreateMirrorResponse(response) => response.clone(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Adds by patterns, as our own tool does. Gives (topic, code, text).
-    pub(crate) async fn add(&self, patterns: &[&str]) -> Vec<(String, i16, Option<String>)> {
-        let request = m::AddTopicsToMirrorRequest {
-            mirror_name: Str::from(MIRROR),
-            patterns: patterns.iter().map(|p| Str::from(*p)).collect(),
-            ..Default::default()
-        };
-        match self
-            .send(ApiKey::ADD_TOPICS_TO_MIRROR, &request)
-            .await
-            .body()
-        {
-            Body::AddTopicsToMirrorResponse(r) => {
-                assert!(
-                    r.error_code == 0 || !r.topics.is_empty(),
-                    "{:?}",
-                    r.error_message
-                );
-                r.topics
-                    .iter()
-                    .map(|t| {
-                        (
-                            t.name.to_string(),
-                            t.error_code,
-                            t.error_message.as_ref().map(|e| e.to_string()),
-                        )
-                    })
-                    .collect()
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub(crate) async fn remove(&self, patterns: &[&str]) -> i16 {
-        let request = m::RemoveTopicsFromMirrorRequest {
-            mirror_name: Str::from(MIRROR),
-            patterns: patterns.iter().map(|p| Str::from(*p)).collect(),
-            ..Default::default()
-        };
-        match self
-            .send(ApiKey::REMOVE_TOPICS_FROM_MIRROR, &request)
-            .await
-            .body()
-        {
-            Body::RemoveTopicsFromMirrorResponse(r) => r.error_code,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub(crate) async fn pause(&self, topic: &str) -> i16 {
-        let request = m::PauseMirrorTopicsRequest {
-            mirror_name: Str::from(MIRROR),
-            patterns: vec![Str::from(topic)],
-            ..Default::default()
-        };
-        match self
-            .send(ApiKey::PAUSE_MIRROR_TOPICS, &request)
-            .await
-            .body()
-        {
-            Body::PauseMirrorTopicsResponse(r) => r.error_code,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub(crate) async fn resume(&self, topic: &str) -> i16 {
-        let request = m::ResumeMirrorTopicsRequest {
-            mirror_name: Str::from(MIRROR),
-            patterns: vec![Str::from(topic)],
-            ..Default::default()
-        };
-        match self
-            .send(ApiKey::RESUME_MIRROR_TOPICS, &request)
-            .await
-            .body()
-        {
-            Body::ResumeMirrorTopicsResponse(r) => r.error_code,
-            other => panic!("{other:?}"),
-        }
     }
 
     pub(crate) async fn delete(&self) -> (i16, Option<String>) {
@@ -269,28 +109,6 @@ impl World {
             ),
             other => panic!("{other:?}"),
         }
-    }
-
-    pub(crate) async fn describe(&self) -> m::DescribeMirrorsResponse {
-        let request = m::DescribeMirrorsRequest::default();
-        match self.send(ApiKey::DESCRIBE_MIRRORS, &request).await.body() {
-            Body::DescribeMirrorsResponse(r) => r.clone(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    pub(crate) async fn partition_of(
-        &self,
-        topic: &str,
-        partition: i32,
-    ) -> Option<m::describe_mirrors_response::DescribedMirrorPartition> {
-        let described = self.describe().await;
-        let topics = described.mirrors.into_iter().flat_map(|m| m.topics);
-        let found = topics.into_iter().find(|t| t.topic_name == *topic)?;
-        found
-            .partitions
-            .into_iter()
-            .find(|p| p.partition_index == partition)
     }
 
     pub(crate) async fn state(&self, topic: &str) -> String {
@@ -322,12 +140,6 @@ impl World {
             assert!(started.elapsed() < Duration::from_secs(10), "never: {what}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-    }
-
-    pub(crate) fn partition(&self, topic: &str, partition: i32) -> Arc<Partition> {
-        self.replicas
-            .partition(topic, partition)
-            .expect("the partition is open")
     }
 
     /// Records as they come from the source.
@@ -381,28 +193,4 @@ pub(crate) fn open_transaction(base_offset: i64, epoch: i32, producer_id: i64) -
     let mut builder = builder.producer(producer_id, 0, 0).transactional();
     builder.add(NOW, None, Some(b"undecided"), &[]);
     builder.build().expect("builds")
-}
-
-async fn follow(controller: Controller, replicas: Arc<ReplicaManager>) {
-    let mut images = controller.subscribe();
-    while let Some((image, delta)) = images.next().await {
-        replicas.apply(image, &delta).await;
-    }
-}
-
-fn registration() -> m::BrokerRegistrationRequest {
-    m::BrokerRegistrationRequest {
-        broker_id: 1,
-        cluster_id: Str::from(CLUSTER),
-        incarnation_id: Uuid::random(),
-        listeners: vec![m::broker_registration_request::Listener {
-            name: "PLAINTEXT".into(),
-            host: "localhost".into(),
-            port: 9092,
-            ..Default::default()
-        }],
-        rack: None,
-        log_dirs: vec![DIRECTORY],
-        ..Default::default()
-    }
 }

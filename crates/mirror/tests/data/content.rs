@@ -12,6 +12,15 @@ fn history(end: i64, epoch: i32, name: &str) -> Vec<Bytes> {
         .collect()
 }
 
+/// A source of at most this version of Fetch, whose topic `t` has these batches under a leader of this epoch; and a mirror that has them too.
+async fn mirrored(fetch_version_max: i16, epoch: i32, batches: Vec<Bytes>) -> (Fake, World) {
+    let source = Fake::start(fetch_version_max).await;
+    source.put("t", epoch, batches);
+    let world = World::start(&source).await;
+    world.mirrored("t").await;
+    (source, world)
+}
+
 fn joined(batches: &[Bytes]) -> Bytes {
     batches.concat().into()
 }
@@ -19,10 +28,7 @@ fn joined(batches: &[Bytes]) -> Bytes {
 /// M01: the source was restored from a copy of its disks while the topic was paused: same cluster id, topic id, epochs and length.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_with_another_history_under_the_same_numbers_is_found_at_resume() {
-    let source = Fake::start(16).await;
-    source.put("t", 4, history(100, 4, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(16, 4, history(100, 4, "first")).await;
     world.pause("t").await;
     let before = world.bytes("t");
     let mut other = history(60, 4, "first");
@@ -43,10 +49,7 @@ async fn a_source_with_another_history_under_the_same_numbers_is_found_at_resume
 /// M01: the same while mirroring, with nothing but a restart of the source to see, and the same end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_with_another_history_is_found_at_its_return() {
-    let source = Fake::start(16).await;
-    source.put("t", 4, history(50, 4, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(16, 4, history(50, 4, "first")).await;
     let before = world.bytes("t");
     source.put("t", 4, history(50, 4, "second"));
     source.hang_up();
@@ -59,10 +62,7 @@ async fn a_source_with_another_history_is_found_at_its_return() {
 /// M01: a new source epoch is a moment to compare too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_epoch_of_the_source_is_compared_before_anything_is_copied() {
-    let source = Fake::start(16).await;
-    source.put("t", 4, history(50, 4, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(16, 4, history(50, 4, "first")).await;
     let before = world.bytes("t");
     let mut other = history(50, 4, "second");
     other.push(batch(50, 5, 10, "second"));
@@ -76,10 +76,7 @@ async fn a_new_epoch_of_the_source_is_compared_before_anything_is_copied() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_tail_is_cut_where_the_epochs_part_and_the_content_agrees() {
     for fetch_version_max in [16, 11] {
-        let source = Fake::start(fetch_version_max).await;
-        source.put("t", 4, history(100, 4, "first"));
-        let world = World::start(&source).await;
-        world.mirrored("t").await;
+        let (source, world) = mirrored(fetch_version_max, 4, history(100, 4, "first")).await;
         let mut other = history(60, 4, "first");
         other.extend((6..12).map(|i| batch(i * 10, 5, 10, "second")));
         source.put("t", 5, other.clone());
@@ -95,10 +92,7 @@ async fn a_lost_tail_is_cut_where_the_epochs_part_and_the_content_agrees() {
 /// M02: below Fetch 12 a leader change that lost a tail and has not grown past our end yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_source_that_lost_a_tail_and_grew_to_the_same_end_is_noticed() {
-    let source = Fake::start(10).await;
-    source.put("t", 1, history(60, 1, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(10, 1, history(60, 1, "first")).await;
     let mut other = history(40, 1, "first");
     other.extend((4..6).map(|i| batch(i * 10, 2, 10, "second")));
     source.put("t", 2, other.clone());
@@ -112,10 +106,7 @@ async fn an_old_source_that_lost_a_tail_and_grew_to_the_same_end_is_noticed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_made_anew_without_topic_ids_fails_and_keeps_the_old_data() {
     for (epoch, end) in [(3, 90), (3, 60), (3, 20), (0, 90), (0, 60), (0, 20), (3, 0)] {
-        let source = Fake::start(11).await;
-        source.put("t", 3, history(60, 3, "old"));
-        let world = World::start(&source).await;
-        world.mirrored("t").await;
+        let (source, world) = mirrored(11, 3, history(60, 3, "old")).await;
         let before = world.bytes("t");
         // Between the two topics nobody has one of this name.
         source.lie(|_, _, data| data.error_code = 3);
@@ -133,10 +124,7 @@ async fn a_topic_made_anew_without_topic_ids_fails_and_keeps_the_old_data() {
 /// M02: a source that knows no such leader epoch any more is asked for its leader again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_leader_epoch_is_forgotten_and_asked_for_anew() {
-    let source = Fake::start(16).await;
-    source.put("t", 9, history(30, 2, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(16, 9, history(30, 2, "first")).await;
     // The epochs went back, as after a restore; the records are the same.
     source.with("t", |p| {
         p.epoch = 3;
@@ -146,23 +134,31 @@ async fn an_unknown_leader_epoch_is_forgotten_and_asked_for_anew() {
     world.stop().await;
 }
 
+/// What compaction left of a batch of ten records: the one at `delta`.
+fn left_of(base_offset: i64, delta: i32, value: &str) -> Bytes {
+    let mut rewritten = tarn_records::BatchBuilder::new()
+        .base_offset(base_offset)
+        .leader_epoch(4)
+        .last_offset_delta(9);
+    rewritten.add_at(
+        delta,
+        NOW + i64::from(delta),
+        None,
+        Some(value.as_bytes()),
+        &[],
+    );
+    rewritten.build().unwrap().into()
+}
+
 /// Compaction at the source drops and rewrites batches below; what is left at the same offsets is the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compacted_source_is_the_same_history() {
-    let source = Fake::start(16).await;
-    source.put("t", 4, history(100, 4, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(16, 4, history(100, 4, "first")).await;
     world.pause("t").await;
     let before = world.bytes("t");
     // The last batch lost most of its records, the two in front of it all, and one stands empty.
-    let mut rewritten = tarn_records::BatchBuilder::new()
-        .base_offset(90)
-        .leader_epoch(4)
-        .last_offset_delta(9);
-    rewritten.add_at(3, NOW + 3, None, Some(b"first-93"), &[]);
     let mut compacted = history(70, 4, "first");
-    compacted.push(rewritten.build().unwrap().into());
+    compacted.push(left_of(90, 3, "first-93"));
     compacted.push(batch(100, 4, 10, "first"));
     source.put("t", 4, compacted);
     world.resume("t").await;
@@ -171,12 +167,7 @@ async fn a_compacted_source_is_the_same_history() {
     // Nothing but other records at the same offsets tells the two apart.
     world.pause("t").await;
     let mut other = history(70, 4, "first");
-    let mut rewritten = tarn_records::BatchBuilder::new()
-        .base_offset(100)
-        .leader_epoch(4)
-        .last_offset_delta(9);
-    rewritten.add_at(4, NOW + 4, None, Some(b"other-104"), &[]);
-    other.push(rewritten.build().unwrap().into());
+    other.push(left_of(100, 4, "other-104"));
     source.put("t", 4, other);
     world.resume("t").await;
     world.until_state("t", "FAILED").await;
@@ -187,10 +178,7 @@ async fn a_compacted_source_is_the_same_history() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_the_last_batch_was_compacted_away_the_first_common_one_decides() {
     for (name, ends) in [("first", "MIRRORING"), ("second", "FAILED")] {
-        let source = Fake::start(16).await;
-        source.put("t", 4, history(50, 4, "first"));
-        let world = World::start(&source).await;
-        world.mirrored("t").await;
+        let (source, world) = mirrored(16, 4, history(50, 4, "first")).await;
         world.pause("t").await;
         let left = vec![batch(20, 4, 10, name), batch(60, 4, 10, name)];
         source.put("t", 4, left);
@@ -207,10 +195,7 @@ async fn where_the_last_batch_was_compacted_away_the_first_common_one_decides() 
 /// Retention took everything that we have, and nothing more: there is nothing to compare, and the copy goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_kept_nothing_of_ours_is_followed() {
-    let source = Fake::start(16).await;
-    source.put("t", 4, history(50, 4, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(16, 4, history(50, 4, "first")).await;
     world.pause("t").await;
     source.put("t", 4, vec![batch(50, 4, 10, "first")]);
     world.resume("t").await;
@@ -237,25 +222,23 @@ async fn many_partitions_are_compared_with_few_requests() {
     }
     let world = World::start_with(&source, &[("mirror.fetch.wait.max.ms", "2000")]).await;
     world.add("wide").await;
-    let all_here = |w: &World| {
+    let all_end_at = |w: &World, end| {
         (0..300).all(|p| {
-            let found = w.replicas.partition("wide", p);
-            found.is_ok_and(|f| f.log().log_end_offset() == 20)
+            let found = w.broker.replicas.partition("wide", p);
+            found.is_ok_and(|f| f.log().log_end_offset() == end)
         })
     };
-    world.until("all partitions are here", all_here).await;
+    world
+        .until("all partitions are here", |w| all_end_at(w, 20))
+        .await;
     let fetches = source.requests(tarn_wire::ApiKey::FETCH);
     for partition in &mut source.state.lock().topics.get_mut("wide").unwrap().1 {
         partition.epoch = 1;
         partition.batches.push(batch(20, 1, 10, "first"));
     }
-    let grown = |w: &World| {
-        (0..300).all(|p| {
-            let found = w.replicas.partition("wide", p);
-            found.is_ok_and(|f| f.log().log_end_offset() == 30)
-        })
-    };
-    world.until("all partitions went on", grown).await;
+    world
+        .until("all partitions went on", |w| all_end_at(w, 30))
+        .await;
     let spent = source.requests(tarn_wire::ApiKey::FETCH) - fetches;
     assert!(spent < 40, "{spent} Fetch requests for 300 partitions");
     world.stop().await;
@@ -265,10 +248,7 @@ async fn many_partitions_are_compared_with_few_requests() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_made_anew_within_one_long_poll_fails_too() {
     for end in [60, 90] {
-        let source = Fake::start(11).await;
-        source.put("t", 3, history(60, 3, "old"));
-        let world = World::start(&source).await;
-        world.mirrored("t").await;
+        let (source, world) = mirrored(11, 3, history(60, 3, "old")).await;
         let before = world.bytes("t");
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         source.put("t", 3, history(end, 3, "new"));
@@ -284,10 +264,7 @@ async fn a_topic_made_anew_within_one_long_poll_fails_too() {
 /// Without topic ids slow records are proven to follow ours, one by one, and a compacted tail does not hold them up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_records_of_a_source_without_topic_ids_are_copied() {
-    let source = Fake::start(11).await;
-    source.put("t", 3, history(20, 3, "first"));
-    let world = World::start(&source).await;
-    world.mirrored("t").await;
+    let (source, world) = mirrored(11, 3, history(20, 3, "first")).await;
     for i in 2..5 {
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
         source.with("t", |p| p.batches.push(batch(i * 10, 3, 10, "first")));
