@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// Lines of a source file, tests not counted.
+/// Lines of a source file, be it product or test.
 const FILE_LINES_MAX: usize = 800;
-/// Lines of a function from its name to its closing brace.
+/// Lines of a function of the product from its name to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Crates by layer: a crate uses only crates of earlier layers.
@@ -141,16 +141,16 @@ fn source_problems(name: &str, text: &str, problems: &mut Vec<String>) {
     for word in UNFINISHED.iter().filter(|word| text.contains(*word)) {
         problems.push(format!("contains {word}"));
     }
+    let lines = text.lines().count();
+    if lines > FILE_LINES_MAX {
+        problems.push(format!("has {lines} lines, {FILE_LINES_MAX} are allowed"));
+    }
     let is_test =
         name.starts_with("tests/") || name.contains("/tests/") || name.ends_with("tests.rs");
     if is_test {
         return;
     }
     let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
-    let lines = product.lines().count();
-    if lines > FILE_LINES_MAX {
-        problems.push(format!("has {lines} lines, {FILE_LINES_MAX} are allowed"));
-    }
     for (function, lines) in functions(product)
         .into_iter()
         .filter(|(_, lines)| *lines > FUNCTION_LINES_MAX)
@@ -239,6 +239,16 @@ mod tests {
     fn functions_are_measured_to_their_closing_brace() {
         let text = "impl A {\n    pub(crate) async fn f<T>(&self)\n    where\n        T: B,\n    {\n        x;\n    }\n}\nfn g() {\n}\n";
         assert_eq!(functions(text), [("f".to_owned(), 6), ("g".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_long_file_is_split_also_where_it_is_a_test() {
+        let text = format!("//! Head.\n{}", "\n".repeat(FILE_LINES_MAX - 1));
+        for name in ["crates/a/src/b.rs", "crates/a/tests/b.rs"] {
+            assert_eq!(problems(name, &text), Vec::<String>::new());
+            let longer = problems(name, &format!("{text}\n"));
+            assert_eq!(longer, ["has 801 lines, 800 are allowed"]);
+        }
     }
 
     #[test]
