@@ -10,8 +10,9 @@ use tarn_replica::ReplicaManager;
 use tarn_wire::Str;
 
 use crate::commands::SourceFacts;
-use crate::config::CARRIED;
 use crate::config::patterns::Patterns;
+use crate::config::{CARRIED, MirrorConfig};
+use crate::lifecycle::Tools;
 use crate::seam::{ForeignMirror, Source, SourceEntries, SourceError, SourceTopic};
 
 /// How long create and add wait for a source before they give up (mirror-cli.md §6).
@@ -84,9 +85,24 @@ pub fn usable_configs(
     usable
 }
 
+/// What a source says of topics that are to join: facts for the decision, and those that would close a loop, with the mirror that does.
+pub async fn joining(
+    tools: &Tools,
+    source: &Arc<dyn Source>,
+    config: &MirrorConfig,
+    topics: &[SourceTopic],
+) -> Result<(BTreeMap<Str, SourceFacts>, BTreeMap<Str, Str>), SourceError> {
+    let excluded = config.excluded_properties().unwrap_or_default();
+    let here = here_values(&tools.replicas);
+    let facts = facts(source, topics, &excluded, &here).await?;
+    let cluster_id = tools.settings.cluster_id.clone();
+    let loops = looping(&source.mirrors_from(cluster_id).await?);
+    Ok((facts, loops))
+}
+
 /// Topics at the source as facts for a decision: partitions, id, usable configs. A topic whose configs cannot be read is taken without them;
 /// the next refresh sets them.
-pub async fn facts(
+async fn facts(
     source: &Arc<dyn Source>,
     topics: &[SourceTopic],
     excluded: &Patterns,
@@ -120,7 +136,7 @@ pub async fn facts(
 }
 
 /// Topics that the source itself mirrors from this cluster, with the mirror that does: adding them here would close a loop.
-pub fn looping(mirrors: &[ForeignMirror]) -> BTreeMap<Str, Str> {
+fn looping(mirrors: &[ForeignMirror]) -> BTreeMap<Str, Str> {
     let pairs = mirrors
         .iter()
         .flat_map(|m| m.active_topics.iter().map(|t| (t.clone(), m.name.clone())));

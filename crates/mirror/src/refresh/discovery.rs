@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use tarn_metadata::{DesiredState, Image};
 use tarn_wire::{Str, Uuid};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::Refresher;
 use super::ask;
 use super::problems::{Found, ProblemKind};
-use crate::commands::{
-    AddTopic, AddTopics, ChangeTopics, Planner, SourceFacts, Wish, add_topics, change_topics,
-};
+use crate::commands::{AddTopic, AddTopics, Planner, SourceFacts, add_topics};
 use crate::config::{MirrorConfig, TOPICS_EXCLUDE};
 use crate::dialect::MirrorError;
 use crate::seam::{Source, SourceError, SourceTopic};
@@ -57,14 +55,7 @@ impl Refresher {
         fresh: &[SourceTopic],
         found: &mut Found,
     ) -> Result<(), SourceError> {
-        let excluded = config.excluded_properties().unwrap_or_default();
-        let here = ask::here_values(&self.tools.replicas);
-        let facts = ask::facts(source, fresh, &excluded, &here).await?;
-        let loops = ask::looping(
-            &source
-                .mirrors_from(self.tools.settings.cluster_id.clone())
-                .await?,
-        );
+        let (facts, loops) = ask::joining(&self.tools, source, config, fresh).await?;
         let topic = |(name, facts): (Str, SourceFacts)| {
             let looped = loops
                 .get(&name)
@@ -114,31 +105,14 @@ impl Refresher {
         image: &Image,
         exclude: &crate::config::patterns::Patterns,
     ) {
-        let topics: Vec<(Str, Uuid)> = image
+        let topics: Vec<Str> = image
             .members_of(mirror)
             .filter(|(topic, m)| m.desired == DesiredState::Mirroring && exclude.matches(topic))
-            .map(|(topic, _)| (topic.clone(), Uuid::ZERO))
+            .map(|(topic, _)| topic.clone())
             .collect();
-        if topics.is_empty() {
-            return;
-        }
-        let request = ChangeTopics {
-            mirror: mirror.clone(),
-            wish: Wish::Remove,
-            topics,
-            patterns: Vec::new(),
-            resume_always: false,
-            failed: Default::default(),
-            checked_at: None,
-        };
-        let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
-        if let Err(error) = self
-            .tools
-            .metadata
-            .decide("stop excluded topics", Box::new(decide))
-            .await
-        {
-            warn!(%mirror, %error, "excluded topics are failed over at the next refresh");
+        if !topics.is_empty() {
+            self.fail_over(mirror, &topics, "stop excluded topics")
+                .await;
         }
     }
 }

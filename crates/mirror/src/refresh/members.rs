@@ -58,24 +58,26 @@ impl Refresher {
         }
         if !plan.stop.is_empty() {
             warn!(%mirror, topics = ?plan.stop, "deleted at the source, failing over by policy");
-            let request = ChangeTopics {
-                mirror: mirror.clone(),
-                wish: Wish::Remove,
-                topics: plan.stop.iter().map(|t| (t.clone(), Uuid::ZERO)).collect(),
-                patterns: Vec::new(),
-                resume_always: false,
-                failed: Default::default(),
-                checked_at: None,
-            };
-            let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
-            if let Err(error) = self
-                .tools
-                .metadata
-                .decide("stop deleted topics", Box::new(decide))
-                .await
-            {
-                warn!(%mirror, %error, "deleted topics are failed over at the next refresh");
-            }
+            self.fail_over(mirror, &plan.stop, "stop deleted topics")
+                .await;
+        }
+    }
+
+    /// Fails topics over. When it does not succeed, the next refresh finds them again.
+    pub(super) async fn fail_over(&self, mirror: &Str, topics: &[Str], name: &'static str) {
+        let request = ChangeTopics {
+            mirror: mirror.clone(),
+            wish: Wish::Remove,
+            topics: topics.iter().map(|t| (t.clone(), Uuid::ZERO)).collect(),
+            patterns: Vec::new(),
+            resume_always: false,
+            failed: Default::default(),
+            checked_at: None,
+        };
+        let decide = move |image: &Image, _: &mut dyn Planner| change_topics(image, &request);
+        let decided = self.tools.metadata.decide(name, Box::new(decide)).await;
+        if let Err(error) = decided {
+            warn!(%mirror, decision = name, %error, "topics are failed over at the next refresh");
         }
     }
 
@@ -114,14 +116,7 @@ impl Refresher {
         if plan.fulfil.is_empty() {
             return Ok(());
         }
-        let excluded = config.excluded_properties().unwrap_or_default();
-        let here = ask::here_values(&self.tools.replicas);
-        let facts = ask::facts(source, &plan.fulfil, &excluded, &here).await?;
-        let loops = ask::looping(
-            &source
-                .mirrors_from(self.tools.settings.cluster_id.clone())
-                .await?,
-        );
+        let (facts, loops) = ask::joining(&self.tools, source, config, &plan.fulfil).await?;
         for (topic, facts) in facts {
             let partitions = Some(facts.partitions);
             if let Some(foreign) = loops.get(&topic) {

@@ -352,17 +352,10 @@ impl MirrorService {
                 }
             }
         }
-        let excluded = config.excluded_properties().unwrap_or_default();
-        let here = ask::here_values(&self.tools.replicas);
-        let facts = ask::facts(source, &present, &excluded, &here).await?;
-        let loops = if topics.is_empty() {
+        let (facts, loops) = if topics.is_empty() {
             Default::default()
         } else {
-            ask::looping(
-                &source
-                    .mirrors_from(self.tools.settings.cluster_id.clone())
-                    .await?,
-            )
+            ask::joining(&self.tools, source, config, &present).await?
         };
         Ok(Answers {
             topics,

@@ -335,13 +335,11 @@ fn detached(list: &[Str]) -> Vec<Str> {
     list.iter().map(Str::detach).collect()
 }
 
-fn names<'a>(topics: impl Iterator<Item = &'a Str>) -> Vec<NamedTopic> {
-    topics
-        .map(|name| NamedTopic {
-            name: name.detach(),
-            id: Uuid::ZERO,
-        })
-        .collect()
+fn named(name: &Str, id: Uuid) -> NamedTopic {
+    NamedTopic {
+        name: name.detach(),
+        id,
+    }
 }
 
 fn create(r: m::CreateMirrorRequest) -> MirrorRequest {
@@ -384,10 +382,7 @@ fn early_add(r: m::AddTopicsToMirrorRequest) -> MirrorRequest {
         topics: r
             .topics
             .iter()
-            .map(|t| NamedTopic {
-                name: t.topic_name.detach(),
-                id: t.topic_id,
-            })
+            .map(|t| named(&t.topic_name, t.topic_id))
             .collect(),
         patterns: detached(&r.patterns),
         without: detached(&r.exclude_patterns),
@@ -406,10 +401,7 @@ fn late_start(r: m::StartMirrorTopicsRequest) -> MirrorRequest {
         topics: r
             .topics
             .iter()
-            .map(|t| NamedTopic {
-                name: t.topic_name.detach(),
-                id: t.topic_id,
-            })
+            .map(|t| named(&t.topic_name, t.topic_id))
             .collect(),
         patterns: Vec::new(),
         without: Vec::new(),
@@ -431,10 +423,7 @@ macro_rules! early_change {
                 topics: r
                     .topics
                     .iter()
-                    .map(|t| NamedTopic {
-                        name: t.topic_name.detach(),
-                        id: t.topic_id,
-                    })
+                    .map(|t| named(&t.topic_name, t.topic_id))
                     .collect(),
                 patterns: detached(&r.patterns),
                 all: r.all_topics,
@@ -457,7 +446,11 @@ macro_rules! late_change {
             MirrorRequest::Change {
                 wish: $wish,
                 mirror: r.mirror_name.detach(),
-                topics: names(r.topics.iter().map(|t| &t.topic_name)),
+                topics: r
+                    .topics
+                    .iter()
+                    .map(|t| named(&t.topic_name, Uuid::ZERO))
+                    .collect(),
                 patterns: Vec::new(),
                 all: false,
                 stored_patterns: patterns(&r),
