@@ -15,15 +15,38 @@ async fn mirrored(dir: &std::path::Path) -> (World, Uuid) {
     (world, id)
 }
 
+/// What describe says of partition 0.
+async fn text_of(world: &World, topic: &str) -> String {
+    let shown = world.partition_of(topic, 0).await.unwrap();
+    shown.error_message.unwrap().to_string()
+}
+
+/// A config of a topic here.
+fn value(world: &World, topic: &str, key: &str) -> Option<String> {
+    let image = world.image();
+    image.topic_configs(topic)?.get(key).map(|v| v.to_string())
+}
+
+/// Sets a config of the mirror.
 async fn alter(world: &World, key: &str, value: &str) -> (i16, Option<String>) {
+    alter_of(world, (64, MIRROR), key, value).await
+}
+
+/// Sets a config of a resource, which is a type and a name.
+async fn alter_of(
+    world: &World,
+    (resource_type, name): (i8, &str),
+    key: &str,
+    value: &str,
+) -> (i16, Option<String>) {
     let config = m::incremental_alter_configs_request::AlterableConfig {
         name: Str::from(key),
         value: Some(Str::from(value)),
         ..Default::default()
     };
     let resource = m::incremental_alter_configs_request::AlterConfigsResource {
-        resource_type: 64,
-        resource_name: Str::from(MIRROR),
+        resource_type,
+        resource_name: Str::from(name),
         configs: vec![config],
         ..Default::default()
     };
@@ -95,13 +118,7 @@ async fn a_recreated_source_topic_fails_with_both_ids() {
     let (world, old) = mirrored(dir.path()).await;
     let new = world.plane.topic("t", 1);
     world.until("t", "FAILED").await;
-    let text = world
-        .partition_of("t", 0)
-        .await
-        .unwrap()
-        .error_message
-        .unwrap()
-        .to_string();
+    let text = text_of(&world, "t").await;
     assert!(
         text.contains(&old.to_string()) && text.contains(&new.to_string()),
         "{text}"
@@ -115,13 +132,7 @@ async fn another_cluster_behind_the_address_fails_the_mirror() {
     let (world, _) = mirrored(dir.path()).await;
     world.plane.0.lock().cluster_id = Some(Str::from("impostor"));
     world.until("t", "FAILED").await;
-    let text = world
-        .partition_of("t", 0)
-        .await
-        .unwrap()
-        .error_message
-        .unwrap()
-        .to_string();
+    let text = text_of(&world, "t").await;
     assert!(text.contains("impostor"), "{text}");
     let (code, text) = alter(&world, "mirror.source.cluster.id", "impostor").await;
     assert!(code == 40 && text.unwrap().contains("cannot be changed"));
@@ -139,33 +150,30 @@ async fn configs_follow_the_source_and_vanish_with_it_but_foreign_ones_stay() {
             .collect();
         world.plane.0.lock().configs.insert(Str::from("t"), pairs);
     };
-    let value = |w: &World, key: &str| {
-        w.image()
-            .topic_configs("t")
-            .and_then(|c| c.get(key).map(|v| v.to_string()))
-    };
     set(&[
         ("retention.ms", "1000"),
         ("retention.bytes", "not a number"),
         ("segment.ms", "5000"),
     ]);
     world
-        .eventually("set", |w| value(w, "segment.ms").as_deref() == Some("5000"))
+        .eventually("set", |w| {
+            value(w, "t", "segment.ms").as_deref() == Some("5000")
+        })
         .await;
-    assert_eq!(value(&world, "retention.ms").as_deref(), Some("1000"));
+    assert_eq!(value(&world, "t", "retention.ms").as_deref(), Some("1000"));
     assert_eq!(
-        value(&world, "retention.bytes"),
+        value(&world, "t", "retention.bytes"),
         None,
         "a bad value spoils only itself"
     );
     set(&[("retention.ms", "2000")]);
     world
         .eventually("changed", |w| {
-            value(w, "retention.ms").as_deref() == Some("2000")
+            value(w, "t", "retention.ms").as_deref() == Some("2000")
         })
         .await;
     world
-        .eventually("taken back", |w| value(w, "segment.ms").is_none())
+        .eventually("taken back", |w| value(w, "t", "segment.ms").is_none())
         .await;
     world.stop().await;
 }
@@ -221,11 +229,6 @@ async fn what_the_sources_brokers_decide_is_carried_and_holds_after_failover() {
         let pairs = pairs.map(|(k, v)| (Str::from(k), Str::from(v)));
         world.plane.0.lock().inherited = pairs.to_vec();
     };
-    let value = |w: &World, topic: &str, key: &str| {
-        w.image()
-            .topic_configs(topic)
-            .and_then(|c| c.get(key).map(|v| v.to_string()))
-    };
     inherit("-1");
     world.plane.topic("t", 1);
     world.plane.topic("u", 1);
@@ -261,23 +264,7 @@ async fn what_the_sources_brokers_decide_is_carried_and_holds_after_failover() {
 }
 
 async fn set_topic_config(world: &World, topic: &str, key: &str, value: &str) {
-    let config = m::incremental_alter_configs_request::AlterableConfig {
-        name: Str::from(key),
-        value: Some(Str::from(value)),
-        ..Default::default()
-    };
-    let resource = m::incremental_alter_configs_request::AlterConfigsResource {
-        resource_type: 2,
-        resource_name: Str::from(topic),
-        configs: vec![config],
-        ..Default::default()
-    };
-    let request = m::IncrementalAlterConfigsRequest {
-        resources: vec![resource],
-        ..Default::default()
-    };
-    let answer = world.controller.incremental_alter_configs(request).await;
-    assert_eq!(answer.responses[0].error_code, 0);
+    assert_eq!(alter_of(world, (2, topic), key, value).await, (0, None));
 }
 
 /// M13: a source that does not tell topic configs, keys that cannot be set, and topics that cannot join are told by describe, with since when.

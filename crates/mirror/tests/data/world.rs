@@ -175,6 +175,16 @@ impl World {
         }
     }
 
+    /// Waits until describe shows partition 0 with a text that has all these parts.
+    pub(crate) async fn until_told(&self, topic: &str, parts: &[&str]) -> DescribedMirrorPartition {
+        let what = format!("a text with {parts:?}");
+        let told = |p: &DescribedMirrorPartition| {
+            let text = p.error_message.as_deref().unwrap_or_default();
+            parts.iter().all(|part| text.contains(part))
+        };
+        self.until_shown(topic, &what, told).await
+    }
+
     /// Waits for anything else.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&World) -> bool) {
         let begun = Instant::now();
