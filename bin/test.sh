@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs every test: those in the crates, then the black-box cases against real Kafkas, standard clients and the tarn program.
+# Runs every test: those in the crates, those of the log once more under memcheck, then the black-box cases against real Kafkas, standard clients and the tarn program.
 #   bin/test.sh [FILTER]        FILTER: only tests whose name contains it; `clients`: clients in Java, C, Python, JavaScript and Go beside a real Kafka
 #   bin/test.sh storm [--long]  only the storm: 50,000 broken requests, or 5 million; STORM_SEED=N makes a run again
-#   bin/test.sh memcheck        the storage tests under valgrind's memcheck: minutes, so not a part of the whole run
+#   bin/test.sh memcheck        only the storage tests under valgrind's memcheck
+# Under memcheck all storage tests run, with TARN_MEMCHECK=1: those that repeat a step do it less often (`sized` in crates/log/src/tests.rs).
 # TARN_TEST_NOFILE=1024 gives every node of the black-box cases that limit of open files.
 # Installs what is missing when it may (root and a known package manager), else says in one sentence what to install. Nothing is skipped in
 # silence: what could not run is counted and named at the end; with CI=true that is a failure unless the machine lacks the device for it.
@@ -79,7 +80,7 @@ for thing in $(missing); do
     cc|make) echo "the tests need a C compiler and make: install gcc and make, or run this as root" >&2; exit 1 ;;
     jdk|maven) echo "the black-box tests need a JDK of version 17 or newer and Maven: install them, or run this as root" >&2; black_box_reason="no $thing" ;;
     python|node|go) echo "the cases with clients of every language need Python 3 with venv, Node.js with npm, and Go 1.24: install $thing, or run this as root" >&2 ;;
-    valgrind) echo "the regression gates count instructions with valgrind: install it, or run this as root" >&2 ;;
+    valgrind) echo "the regression gates and memcheck need valgrind: install it, or run this as root" >&2 ;;
   esac
 done
 
@@ -98,22 +99,40 @@ gates() { # instruction and allocation counts of the hot paths against the commi
   return $code
 }
 
-memcheck() { # the tests of the log, without those that take minutes because of what they repeat, under valgrind
-  local tests skip=()
-  command -v valgrind >/dev/null || { echo "storage tests under memcheck: no valgrind" >&2; return 1; }
-  for long in tests::model the_last_segment_cut_at_any_byte every_cut_gives many_dirty_logs readers_are_never_disturbed \
-    a_flipped_bit_in_an_index files_are_closed_at_the_budget stalling a_small_fetch_carries reserving; do skip+=(--skip "$long"); done
-  tests=$(cargo test -p tarn-log --lib --no-run 2>&1 | sed -n 's/.*(\(.*\))$/\1/p' | tail -1)
-  [ -n "$tests" ] || return 1
-  tests=$(realpath "$tests")
-  (cd crates/log && valgrind --tool=memcheck --error-exitcode=1 -q "$tests" --test-threads=1 -q "${skip[@]}")
+memcheck() { # arguments of cargo that choose the packages: the tests of the log under valgrind
+  local tests options output background code=0
+  # The two processes take about the same time; what is not named here runs in the second one.
+  local first=(tests::cleaning tests::model tests::rot)
+  cargo test -q "$@" --lib --no-run || return 1
+  tests=$(cargo test "$@" --lib --no-run 2>&1 | sed -n 's/.*(\(.*tarn_log-.*\))$/\1/p')
+  tests=$(realpath "$tests") || return 1
+  # Without fair turns a thread that loops keeps the others of its test waiting for minutes.
+  options=(-q --tool=memcheck --fair-sched=try --error-exitcode=1
+    --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite)
+  local -x TARN_MEMCHECK=1
+  output=$(mktemp)
+  (cd crates/log && exec valgrind "${options[@]}" "$tests" -q --test-threads=1 "${first[@]}") \
+    > "$output" 2>&1 &
+  background=$!
+  (cd crates/log && exec valgrind "${options[@]}" "$tests" -q --test-threads=1 \
+    "${first[@]/#/--skip=}") || code=1
+  wait $background || code=1
+  cat "$output"
+  rm -f "$output"
+  return $code
 }
 
 if [ "$filter" = memcheck ]; then
-  memcheck && echo "memcheck passed"
+  command -v valgrind >/dev/null || exit 1
+  memcheck -p tarn-log && echo "memcheck passed"
   exit $?
 fi
 run "tests in the crates" cargo test --workspace --exclude tarn-tests --no-fail-fast -q -- ${filter:+"$filter"}
+if [ -z "$filter" ] && command -v valgrind >/dev/null; then
+  run "storage tests under memcheck" memcheck --workspace --exclude tarn-tests
+elif [ -z "$filter" ]; then
+  echo "storage tests under memcheck: no valgrind" >> "$not_run"
+fi
 # One build for both, so that nothing is built twice. The counts hold for this profile only.
 run "the program under test" cargo build --release -q -p tarn-cli -p tarn-gates
 if [ -z "$filter" ] || [[ regression-gates == *"$filter"* ]]; then run "regression gates" gates; fi

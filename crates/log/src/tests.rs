@@ -21,6 +21,15 @@ use crate::*;
 
 pub(crate) const NOW: i64 = 1_700_000_000_000;
 
+/// How often a test repeats a step, or how large it makes a log: `usual`, or `under_memcheck` when
+/// `bin/test.sh` runs it under valgrind, where each step takes about fifty times as long.
+pub(crate) fn sized(usual: usize, under_memcheck: usize) -> usize {
+    match std::env::var_os("TARN_MEMCHECK") {
+        Some(_) => under_memcheck,
+        None => usual,
+    }
+}
+
 /// A log directory that goes away with the test, and how logs in it are opened.
 pub(crate) struct Home {
     root: tempfile::TempDir,

@@ -283,10 +283,10 @@ fn aborted_records_go_markers_and_the_producers_last_batch_stay() {
 #[test]
 fn a_crash_at_any_step_of_the_swap_loses_and_doubles_nothing() {
     for step in 0..=5 {
-        for tries in 0..3 {
+        for tries in 0..sized(3, 1) {
             let home = Home::new();
             let mut log = home.open(&config());
-            fill(&log, &mut Dice(tries), 150);
+            fill(&log, &mut Dice(tries as u64), sized(150, 60));
             let (before, end) = (read(&log), log.log_end_offset());
             *log.dir_state().faults.swap_ends_at.lock() = Some(step);
             let ended = log.clean(MAP_BYTES, NOW, &mut |_| true);
@@ -345,7 +345,7 @@ fn readers_see_the_old_or_the_new_and_nothing_else() {
                 }
             });
         }
-        for _ in 0..30 {
+        for _ in 0..sized(30, 4) {
             fill(&log, &mut dice, 40);
             let before = read(&log);
             clean(&log, NOW);
@@ -402,8 +402,8 @@ fn a_log_of_few_keys_does_not_grow() {
     let log = home.open(&config());
     let mut dice = Dice(1);
     let mut largest = 0;
-    for _ in 0..20 {
-        fill(&log, &mut dice, 200);
+    for _ in 0..sized(20, 5) {
+        fill(&log, &mut dice, sized(200, 100));
         clean(&log, NOW);
         largest = largest.max(log.size_bytes());
     }

@@ -557,7 +557,7 @@ fn readers_are_never_disturbed_by_appends_rolls_retention_and_flushes() {
             });
         }
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for n in 0..3000 {
+            for n in 0..sized(3_000, 300) as i32 {
                 client(log, batch(0, 0, 1 + (n % 3), 150)).unwrap();
                 log.set_high_watermark(i64::MAX);
                 syncer.note_append(log);

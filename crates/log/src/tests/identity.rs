@@ -78,7 +78,7 @@ fn a_checkpoint_under_way_brings_no_line_back() {
             }
         });
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..25 {
+            for _ in 0..sized(25, 5) {
                 let log = open(&dir, "one").unwrap();
                 assert_eq!((bounds(&log), log.recovery_point()), ((0, 0), 0));
                 fill(&log, 5);

@@ -270,8 +270,14 @@ fn compare(log: &PartitionLog, m: &Model) {
     }
 }
 
+fn cases() -> u32 {
+    let asked = std::env::var("TARN_MODEL_CASES").ok();
+    let asked = asked.and_then(|n| n.parse().ok());
+    asked.unwrap_or(sized(96, 16) as u32)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: std::env::var("TARN_MODEL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn the_log_is_its_model(ops in proptest::collection::vec(op(), 1..40), small in any::<bool>()) {

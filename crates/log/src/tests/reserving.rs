@@ -14,8 +14,9 @@ fn sizes(home: &Home, base: i64) -> (u64, u64) {
 
 /// Appends batches of about a MiB until the log holds `bytes`.
 fn fill(log: &PartitionLog, bytes: u64) {
+    let one = batch(0, 0, 1, (MIB - 200) as usize);
     while log.size_bytes() < bytes {
-        client(log, batch(0, 0, 1, (MIB - 200) as usize)).unwrap();
+        client(log, one.clone()).unwrap();
     }
 }
 

@@ -74,7 +74,7 @@ fn a_flipped_bit_in_an_index_changes_no_answer_and_is_repaired() {
     let mut noticed = 0;
     for file in chosen {
         let before = fs::read(&file).unwrap();
-        for bit in (0..before.len() * 8).step_by(11) {
+        for bit in (0..before.len() * 8).step_by(sized(11, 29)) {
             flip(&file, bit);
             let log = home.open(&config());
             assert_eq!(answers(&log, end), right, "{} bit {bit}", file.display());
@@ -88,7 +88,7 @@ fn a_flipped_bit_in_an_index_changes_no_answer_and_is_repaired() {
             fs::write(&file, &before).unwrap();
         }
     }
-    assert!(noticed > 20, "{noticed}");
+    assert!(noticed > sized(20, 7), "{noticed}");
 }
 
 /// S07: a time index that says that everything is old removes nothing.
@@ -165,10 +165,10 @@ fn the_scrub_finds_a_wrong_index() {
 /// S10: a reader gets the aborted transactions of the bytes that it gets, not those of the whole log behind them.
 #[test]
 fn a_small_fetch_carries_only_the_aborted_transactions_in_it() {
-    const TRANSACTIONS: i64 = 3_000;
+    let transactions = sized(3_000, 700);
     let home = Home::new();
     let log = home.open(&LogConfig::default());
-    for pid in 0..TRANSACTIONS {
+    for pid in 0..transactions as i64 {
         client(&log, idempotent(pid, 0, 0, 1, true)).unwrap();
         coordinator(&log, marker(pid, 0, false, 0)).unwrap();
     }
@@ -189,7 +189,7 @@ fn a_small_fetch_carries_only_the_aborted_transactions_in_it() {
     }
     // Those that only begin before what is sent are among them.
     let all = log.aborted_transactions(0, end).unwrap();
-    assert_eq!(all.len(), TRANSACTIONS as usize);
+    assert_eq!(all.len(), transactions);
     drop(log);
     let again = home
         .open_with(&LogConfig::default(), false, Some(0))
