@@ -20,7 +20,7 @@ fi
 
 filter=${1:-}
 not_run=$(mktemp)
-trap 'rm -f "$not_run"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -f "$not_run" "$not_run.memcheck"' EXIT
 export TARN_NOT_RUN=$not_run
 failed=()
 
@@ -110,7 +110,7 @@ memcheck() { # arguments of cargo that choose the packages: the tests of the log
   options=(-q --tool=memcheck --fair-sched=try --error-exitcode=1
     --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite)
   local -x TARN_MEMCHECK=1
-  output=$(mktemp)
+  output=$not_run.memcheck
   (cd crates/log && exec valgrind "${options[@]}" "$tests" -q --test-threads=1 "${first[@]}") \
     > "$output" 2>&1 &
   background=$!
@@ -118,7 +118,6 @@ memcheck() { # arguments of cargo that choose the packages: the tests of the log
     "${first[@]/#/--skip=}") || code=1
   wait $background || code=1
   cat "$output"
-  rm -f "$output"
   return $code
 }
 
