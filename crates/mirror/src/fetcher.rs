@@ -1,21 +1,22 @@
 //! Data plane: fetching from source leaders and appending unchanged batches to local logs.
 //!
-//! [`FetchPlane`] holds one independent part per mirror, so that a dead source stalls nothing else: its connections, one conductor task, and
-//! one session task per (source broker, fetcher), on threads apart from those that serve clients. It keeps no intent: whatever is lost with the process the control plane hands over again.
+//! [`FetchPlane`] holds one independent part per mirror, so that a dead source stalls nothing else: its connections, one fetcher manager, and
+//! one fetcher for each (source broker, index), on threads apart from those that serve clients. It keeps no intent: whatever is lost with the
+//! process the control plane hands over again.
 
-mod ahead;
 mod answers;
+mod assignment;
 mod checks;
-mod conductor;
+pub mod fetch_session;
 mod idle;
-pub mod incremental;
+mod manager;
 mod mirror;
-mod pace;
+mod partition_response;
+mod partition_state;
+mod pipelining;
 mod proof;
-mod reading;
-mod session;
-mod slot;
-mod table;
+mod sizing;
+mod task;
 mod threads;
 mod watch;
 
@@ -104,7 +105,7 @@ impl DataPlane for FetchPlane {
         );
         mirror
             .tasks
-            .spawn_on(conductor::keep(mirror.clone()), &self.threads.handle());
+            .spawn_on(manager::keep(mirror.clone()), &self.threads.handle());
         let source = mirror.source();
         mirrors.insert(name, mirror);
         source
@@ -136,7 +137,7 @@ impl DataPlane for FetchPlane {
     }
 
     fn remove_partition<'a>(&'a self, partition: &'a MirrorPartition) -> BoxFuture<'a, ()> {
-        // Closing the slot drops the append under way, so there is nothing to wait for.
+        // Closing the partition drops the append under way, so there is nothing to wait for.
         if let Some(mirror) = self.mirror(&partition.mirror) {
             mirror.remove((partition.topic_id, partition.partition));
         }

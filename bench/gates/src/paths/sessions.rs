@@ -1,7 +1,7 @@
 //! Prepares `session-serve` (what the broker does for a client's incremental fetch session) and `session-follow` (what the mirror does for
 //! its session at a source). Records play no part in them, so both shapes are the same.
 
-use tarn_mirror::fetcher::incremental::{Ask, FetchSession, Wants};
+use tarn_mirror::fetcher::fetch_session::{Ask, FetchSession, Wants};
 use tarn_server::fetch_session::{
     Asked, PartitionKey, SessionCache, SessionLimits, Told, TopicKey, Wanted,
 };

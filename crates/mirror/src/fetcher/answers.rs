@@ -134,7 +134,7 @@ pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {
     if source_epoch > local_epoch - EPOCH_DISTANCE {
         EpochRule::Raise(source_epoch + EPOCH_STEP)
     } else {
-        EpochRule::Fine
+        EpochRule::FarEnough
     }
 }
 
@@ -142,7 +142,7 @@ pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EpochRule {
     /// Far enough apart.
-    Fine,
+    FarEnough,
     /// Ask for at least this local epoch.
     Raise(i32),
     /// No epoch is left above the source's.
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_local_epoch_is_raised_before_the_source_reaches_it() {
         assert_eq!(epoch_wanted(0, 0), EpochRule::Raise(10));
-        assert_eq!(epoch_wanted(7, 10), EpochRule::Fine);
+        assert_eq!(epoch_wanted(7, 10), EpochRule::FarEnough);
         assert_eq!(epoch_wanted(8, 10), EpochRule::Raise(18));
         assert_eq!(epoch_wanted(i32::MAX, 0), EpochRule::Overflow);
     }

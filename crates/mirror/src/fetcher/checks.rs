@@ -1,5 +1,5 @@
 //! Comparing the content of partitions with the source's leader before anything is copied: at a resume or start, at each new source epoch,
-//! and after each time without a leader. Many partitions of one broker at once, in a task beside the sessions, which leave them out meanwhile.
+//! and after each time without a leader. Many partitions of one broker at once, in a task beside the fetchers, which leave them out meanwhile.
 //!
 //! Finds, and does not judge: what differs is reported as a divergence, and the preparation that follows decides by epochs and content.
 
@@ -13,7 +13,7 @@ use tracing::{debug, info};
 
 use super::answers::{OnError, on_error};
 use super::mirror::MirrorPlane;
-use super::slot::{Slot, SourceLeader, is_empty, last_epoch};
+use super::partition_state::{PartitionFetchState, SourceLeader, is_empty, last_epoch};
 use crate::seam::SourceError;
 use crate::source::{
     AskError, EpochQuestion, Finding, SourceClient, Subject, compare_all, ends_of_epochs,
@@ -27,17 +27,17 @@ const FETCH_TELLS: VersionRange = VersionRange::new(12, 18);
 
 /// The turn of one partition. Dropped without a verdict (an error, a panic, the end of the task) it is due again.
 pub(super) struct Turn {
-    slot: Arc<Slot>,
+    partition: Arc<PartitionFetchState>,
     leader: SourceLeader,
     settled: bool,
 }
 
 impl Turn {
     /// `None` = not due, or not now.
-    pub(super) fn begin(slot: &Arc<Slot>, now: Instant) -> Option<Turn> {
-        let leader = slot.begin_check(now)?;
+    pub(super) fn begin(partition: &Arc<PartitionFetchState>, now: Instant) -> Option<Turn> {
+        let leader = partition.begin_check(now)?;
         Some(Turn {
-            slot: slot.clone(),
+            partition: partition.clone(),
             leader,
             settled: false,
         })
@@ -45,7 +45,7 @@ impl Turn {
 
     /// The turn, unless there is nothing to compare: then it is over.
     pub(super) fn or_settle(self) -> Option<Turn> {
-        if is_empty(&self.slot.local) {
+        if is_empty(&self.partition.local) {
             self.settle();
             return None;
         }
@@ -65,9 +65,9 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let text = "the comparison with the source panicked, which is a defect of this broker (its log says where)";
-            self.slot.back_off(text, now_ms());
+            self.partition.back_off(text, now_ms());
         }
-        self.slot.end_check(!self.settled);
+        self.partition.end_check(!self.settled);
     }
 }
 
@@ -81,7 +81,8 @@ pub(super) async fn run(
     let mut rest = turns;
     while !rest.is_empty() {
         let later = rest.split_off(rest.len().min(CHUNK));
-        let slots: Vec<Arc<Slot>> = rest.iter().map(|t| t.slot.clone()).collect();
+        let partitions: Vec<Arc<PartitionFetchState>> =
+            rest.iter().map(|t| t.partition.clone()).collect();
         let check = Check {
             mirror: &mirror,
             source: &source,
@@ -92,8 +93,8 @@ pub(super) async fn run(
             }
             let (text, now) = (e.to_string(), now_ms());
             debug!(mirror = %mirror.name(), node, "{text}");
-            for slot in slots.iter().chain(later.iter().map(|t| &t.slot)) {
-                slot.back_off(&text, now);
+            for partition in partitions.iter().chain(later.iter().map(|t| &t.partition)) {
+                partition.back_off(&text, now);
             }
             break;
         }
@@ -113,12 +114,12 @@ impl Check<'_> {
         let handle = self.source.note_broker(cluster.broker(node).await)?;
         let turns = self.compare_epochs(&handle, turns).await?;
         let subject = |turn: &Turn| Subject {
-            topic: turn.slot.name().topic.clone(),
-            topic_id: turn.slot.assignment.source_topic_id,
-            partition: turn.slot.name().partition,
+            topic: turn.partition.name().topic.clone(),
+            topic_id: turn.partition.assignment.source_topic_id,
+            partition: turn.partition.name().partition,
             leader_epoch: turn.leader.epoch,
-            local: turn.slot.local.clone(),
-            agreed: turn.slot.local.log().log_end_offset(),
+            local: turn.partition.local.clone(),
+            agreed: turn.partition.local.log().log_end_offset(),
         };
         let subjects: Vec<Subject> = turns.iter().map(subject).collect();
         let findings = compare_all(self.source, &handle, &subjects).await?;
@@ -128,9 +129,9 @@ impl Check<'_> {
                 Finding::Same => turn.settle(),
                 Finding::NothingInCommon => nothing_in_common(turn),
                 Finding::OutOfRange => out_of_range.push(turn),
-                Finding::NotYet(text) => turn.slot.back_off(&text, now_ms()),
-                Finding::Refused(code) => self.refused(&turn.slot, code, "a Fetch"),
-                Finding::Different(d) => self.mirror.diverged(&turn.slot, d.to_string()),
+                Finding::NotYet(text) => turn.partition.back_off(&text, now_ms()),
+                Finding::Refused(code) => self.refused(&turn.partition, code, "a Fetch"),
+                Finding::Different(d) => self.mirror.diverged(&turn.partition, d.to_string()),
             }
         }
         self.compare_bounds(&handle, out_of_range).await
@@ -147,10 +148,10 @@ impl Check<'_> {
             return Ok(turns);
         }
         let question = |turn: &Turn| EpochQuestion {
-            topic: turn.slot.name().topic.clone(),
-            partition: turn.slot.name().partition,
+            topic: turn.partition.name().topic.clone(),
+            partition: turn.partition.name().partition,
             leader_epoch: turn.leader.epoch,
-            epoch: last_epoch(&turn.slot.local),
+            epoch: last_epoch(&turn.partition.local),
         };
         let questions: Vec<EpochQuestion> = turns.iter().map(question).collect();
         let ends = match ends_of_epochs(self.source, handle, &questions).await {
@@ -163,7 +164,7 @@ impl Check<'_> {
         };
         let mut agreed = Vec::with_capacity(turns.len());
         for ((turn, end), question) in turns.into_iter().zip(ends).zip(questions) {
-            let local_end = turn.slot.local.log().log_end_offset();
+            let local_end = turn.partition.local.log().log_end_offset();
             match end {
                 _ if question.epoch < 0 => agreed.push(turn),
                 Ok((epoch, end)) if epoch == question.epoch && end >= local_end => {
@@ -174,9 +175,9 @@ impl Check<'_> {
                         "the source's log differs from ours: our leader epoch {} ends at offset {local_end}, there {} ends at {end}",
                         question.epoch, epoch
                     );
-                    self.mirror.diverged(&turn.slot, text);
+                    self.mirror.diverged(&turn.partition, text);
                 }
-                Err(code) => self.refused(&turn.slot, code, "OffsetForLeaderEpoch"),
+                Err(code) => self.refused(&turn.partition, code, "OffsetForLeaderEpoch"),
             }
         }
         Ok(agreed)
@@ -189,15 +190,20 @@ impl Check<'_> {
         }
         let names: Vec<(Str, i32)> = turns
             .iter()
-            .map(|t| (t.slot.name().topic.clone(), t.slot.name().partition))
+            .map(|t| {
+                (
+                    t.partition.name().topic.clone(),
+                    t.partition.name().partition,
+                )
+            })
             .collect();
         let starts = list_bounds(self.source, handle, &names, false).await?;
         let ends = list_bounds(self.source, handle, &names, true).await?;
         for ((turn, start), end) in turns.into_iter().zip(starts).zip(ends) {
-            let slot = &turn.slot;
-            let local_end = slot.local.log().log_end_offset();
+            let partition = &turn.partition;
+            let local_end = partition.local.log().log_end_offset();
             match (start, end) {
-                (Err(code), _) | (_, Err(code)) => self.refused(slot, code, "ListOffsets"),
+                (Err(code), _) | (_, Err(code)) => self.refused(partition, code, "ListOffsets"),
                 (Ok(start), Ok(end)) if start <= end && start >= local_end => {
                     nothing_in_common(turn);
                 }
@@ -205,39 +211,39 @@ impl Check<'_> {
                     let text = format!(
                         "the source's log ends at {end}, ours at {local_end}: records were lost there, or the topic is another one"
                     );
-                    self.mirror.diverged(slot, text);
+                    self.mirror.diverged(partition, text);
                 }
                 (Ok(start), Ok(end)) => {
                     let text = format!(
                         "the source says that its log holds the offsets {start} to {end}, and does not show the last of ours below {local_end}"
                     );
-                    slot.back_off(&text, now_ms());
+                    partition.back_off(&text, now_ms());
                 }
             }
         }
         Ok(())
     }
 
-    fn refused(&self, slot: &Arc<Slot>, code: ErrorCode, what: &str) {
+    fn refused(&self, partition: &Arc<PartitionFetchState>, code: ErrorCode, what: &str) {
         let text = format!(
             "the source refused {what} of {}: {}",
-            slot.name(),
+            partition.name(),
             code.name()
         );
         match on_error(code) {
-            OnError::Fail(failure) => self.mirror.failed(slot, failure),
+            OnError::Fail(failure) => self.mirror.failed(partition, failure),
             OnError::FindLeader | OnError::LookAtTopic => {
-                slot.with(|s| s.set_leader(None));
-                slot.back_off(&text, now_ms());
-                self.mirror.refresh_wanted(&slot.name().topic);
+                partition.with(|s| s.set_leader(None));
+                partition.back_off(&text, now_ms());
+                self.mirror.refresh_wanted(&partition.name().topic);
             }
-            OnError::Wait | OnError::CompareBounds => slot.back_off(&text, now_ms()),
+            OnError::Wait | OnError::CompareBounds => partition.back_off(&text, now_ms()),
         }
     }
 }
 
 /// The source has kept no batch that we have: the copy goes on where ours ends, and nothing proves that it is the same history.
 fn nothing_in_common(turn: Turn) {
-    info!(partition = %turn.slot.name(), "the source has no batch of ours left: nothing could be compared");
+    info!(partition = %turn.partition.name(), "the source has no batch of ours left: nothing could be compared");
     turn.settle();
 }

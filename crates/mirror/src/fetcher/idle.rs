@@ -10,7 +10,7 @@ const THROTTLE_MAX: Duration = Duration::from_secs(30);
 /// Hasty answers in a row from which on they are shown.
 const SHOWN_FROM: u32 = 8;
 
-/// What a session knows of answers that bring nothing.
+/// What a fetcher knows of answers that bring nothing.
 #[derive(Debug)]
 pub(super) struct Idle {
     /// The wait that the last Fetch was given.
@@ -63,7 +63,7 @@ impl Idle {
             return true;
         }
         self.pause = self.hasty.nothing_moved();
-        // Few of them are what a source does when a session begins.
+        // Few of them are what a source does when a fetch session begins.
         self.pause.is_none()
     }
 

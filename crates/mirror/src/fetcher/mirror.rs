@@ -1,6 +1,6 @@
 //! Everything fetched for one mirror: its settings, its source, its partitions, and what happens to a partition.
 //!
-//! The conductor task places partitions on sessions; sessions call back here when a partition got an answer or met a problem. All of it is
+//! The fetcher manager places partitions on fetchers; fetchers call back here when a partition got an answer or met a problem. All of it is
 //! state that is looked at again and again, so nothing depends on having seen an event.
 
 use std::collections::HashMap;
@@ -21,8 +21,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use super::answers::{EpochRule, epoch_wanted};
-use super::reading::{ReadingEnd, Trouble};
-use super::slot::{Slot, SlotKey, SourceLeader, Tracked};
+use super::partition_response::{AppendError, PartitionOutcome};
+use super::partition_state::{PartitionFetchState, PartitionKey, SourceLeader, Tracked};
 use crate::seam::{
     FailureKind, FetchAssignment, FetchEvents, FetchFailure, FetchProgress, SourceSettings,
     SourceTopic,
@@ -42,7 +42,7 @@ const BEYOND_TIMES_MAX: u32 = 3;
 pub(super) struct Wanted {
     pub(super) assignment: FetchAssignment,
     /// `None` until this broker has the partition open.
-    pub(super) slot: Option<Arc<Slot>>,
+    pub(super) partition: Option<Arc<PartitionFetchState>>,
 }
 
 /// One mirror.
@@ -52,8 +52,8 @@ pub(super) struct MirrorPlane {
     source: ArcSwap<SourceClient>,
     /// Grows when every connection has to be made anew.
     generation: AtomicU64,
-    pub(super) wanted: Mutex<HashMap<SlotKey, Wanted>>,
-    tracked: Mutex<HashMap<SlotKey, Arc<Mutex<Tracked>>>>,
+    pub(super) wanted: Mutex<HashMap<PartitionKey, Wanted>>,
+    tracked: Mutex<HashMap<PartitionKey, Arc<Mutex<Tracked>>>>,
     /// Another cluster answered, and until when that is believed without asking again.
     wrong_cluster: Mutex<Option<(Str, Instant)>>,
     /// The refresh has come by: log ends that no Fetch has told shall be asked for.
@@ -106,7 +106,7 @@ impl MirrorPlane {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Has the conductor look at everything again.
+    /// Has the fetcher manager look at everything again.
     pub(super) fn wake(&self) {
         self.wake.notify_one();
     }
@@ -147,38 +147,47 @@ impl MirrorPlane {
                 return;
             }
             if current && entry.assignment == assignment {
-                let unparked = |slot: &Arc<Slot>| slot.with(|s| s.unpark());
-                if entry.slot.as_ref().is_none_or(unparked) {
+                let resumed = |partition: &Arc<PartitionFetchState>| partition.with(|s| s.resume());
+                if entry.partition.as_ref().is_none_or(resumed) {
                     self.wake();
                 }
                 return;
             }
-            if let Some(slot) = &entry.slot {
-                slot.close();
+            if let Some(partition) = &entry.partition {
+                partition.close();
             }
         }
-        let slot = self.open_slot(&assignment);
-        wanted.insert(key, Wanted { assignment, slot });
+        let partition = self.open_partition(&assignment);
+        wanted.insert(
+            key,
+            Wanted {
+                assignment,
+                partition,
+            },
+        );
         drop(wanted);
         // A partition that comes anew was just prepared against the right cluster.
         self.clear_wrong_cluster();
         self.wake();
     }
 
-    /// Whether the slot is over the partition that is open here now: a topic can be deleted and made again with the same id.
+    /// Whether the state is of the partition that is open here now: a topic can be deleted and made again with the same id.
     fn is_current(&self, entry: &Wanted) -> bool {
         let partition = &entry.assignment.partition;
         let open = self
             .replicas
             .partition_by_id(&partition.topic_id, partition.partition);
-        match (&entry.slot, open) {
-            (Some(slot), Ok(open)) => Arc::ptr_eq(&slot.local, &open),
+        match (&entry.partition, open) {
+            (Some(partition), Ok(open)) => Arc::ptr_eq(&partition.local, &open),
             _ => true,
         }
     }
 
-    /// The slot of an assignment, `None` while this broker does not have the partition open.
-    pub(super) fn open_slot(&self, assignment: &FetchAssignment) -> Option<Arc<Slot>> {
+    /// The fetch state of an assignment, `None` while this broker does not have the partition open.
+    pub(super) fn open_partition(
+        &self,
+        assignment: &FetchAssignment,
+    ) -> Option<Arc<PartitionFetchState>> {
         let key = (
             assignment.partition.topic_id,
             assignment.partition.partition,
@@ -191,20 +200,25 @@ impl MirrorPlane {
                         .unwrap_or(0)
                         .max(1),
                 );
-                Some(Slot::new(assignment.clone(), local, tracked, backoff))
+                Some(PartitionFetchState::new(
+                    assignment.clone(),
+                    local,
+                    tracked,
+                    backoff,
+                ))
             }
             Err(e) => {
-                tracked.lock().troubled(&e.to_string(), now_ms());
+                tracked.lock().set_error(&e.to_string(), now_ms());
                 None
             }
         }
     }
 
     /// Ends an assignment. Nothing is being appended when this returns.
-    pub(super) fn remove(&self, key: SlotKey) {
+    pub(super) fn remove(&self, key: PartitionKey) {
         let removed = self.wanted.lock().remove(&key);
-        if let Some(slot) = removed.and_then(|w| w.slot) {
-            slot.close();
+        if let Some(partition) = removed.and_then(|w| w.partition) {
+            partition.close();
         }
         self.wake();
     }
@@ -212,36 +226,36 @@ impl MirrorPlane {
     /// Ends all assignments.
     pub(super) fn close_all(&self) {
         for (_, wanted) in self.wanted.lock().drain() {
-            if let Some(slot) = wanted.slot {
-                slot.close();
+            if let Some(partition) = wanted.partition {
+                partition.close();
             }
         }
     }
 
-    pub(super) fn progress(&self, key: SlotKey) -> Option<FetchProgress> {
+    pub(super) fn progress(&self, key: PartitionKey) -> Option<FetchProgress> {
         let tracked = self.tracked.lock().get(&key).cloned()?;
         let snapshot = tracked.lock().snapshot(now_ms());
         Some(snapshot)
     }
 
-    pub(super) fn forget(&self, key: SlotKey) {
+    pub(super) fn forget(&self, key: PartitionKey) {
         self.tracked.lock().remove(&key);
     }
 
     /// For what is cut outside of fetching.
-    pub(super) fn count_truncated(&self, key: SlotKey, offsets: i64) {
+    pub(super) fn count_truncated(&self, key: PartitionKey, offsets: i64) {
         let tracked = self.tracked.lock().entry(key).or_default().clone();
         let mut tracked = tracked.lock();
         tracked.moved_on();
         tracked.progress.truncated_offsets += u64::try_from(offsets).unwrap_or(0);
     }
 
-    /// All slots that are open.
-    pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
+    /// All partitions that are open.
+    pub(super) fn partitions(&self) -> Vec<Arc<PartitionFetchState>> {
         self.wanted
             .lock()
             .values()
-            .filter_map(|w| w.slot.clone())
+            .filter_map(|w| w.partition.clone())
             .collect()
     }
 
@@ -250,9 +264,9 @@ impl MirrorPlane {
         self.clear_wrong_cluster();
         let by_name: HashMap<&str, &SourceTopic> = topics.iter().map(|t| (&*t.name, t)).collect();
         let mut moved = !self.ends_wanted.swap(true, Ordering::AcqRel);
-        for slot in self.slots() {
-            if let Some(topic) = by_name.get(&*slot.name().topic) {
-                moved |= self.learn_leader(&slot, topic);
+        for partition in self.partitions() {
+            if let Some(topic) = by_name.get(&*partition.name().topic) {
+                moved |= self.learn_leader(&partition, topic);
             }
         }
         if moved {
@@ -261,15 +275,19 @@ impl MirrorPlane {
     }
 
     /// Takes the leader of one partition; true when it is another one.
-    pub(super) fn learn_leader(&self, slot: &Arc<Slot>, topic: &SourceTopic) -> bool {
-        let same_id = match (slot.assignment.source_topic_id, topic.id) {
+    pub(super) fn learn_leader(
+        &self,
+        partition: &Arc<PartitionFetchState>,
+        topic: &SourceTopic,
+    ) -> bool {
+        let same_id = match (partition.assignment.source_topic_id, topic.id) {
             (Some(ours), Some(theirs)) => ours == theirs,
             _ => true,
         };
         if !same_id {
             return false;
         }
-        let wanted = slot.name().partition;
+        let wanted = partition.name().partition;
         // Sources list partitions in order; a search for each of many would be quadratic.
         let in_order = usize::try_from(wanted)
             .ok()
@@ -284,7 +302,7 @@ impl MirrorPlane {
             node,
             epoch: found.and_then(|p| p.leader_epoch).unwrap_or(-1),
         };
-        let changed = slot.with(|s| {
+        let changed = partition.with(|s| {
             // Metadata of a broker that is behind must not bring an old leader back.
             let newer = s
                 .leader
@@ -296,10 +314,10 @@ impl MirrorPlane {
             changed
         });
         if changed {
-            slot.has_leader_again();
+            partition.has_leader_again();
         }
         if changed && leader.epoch >= 0 {
-            self.keep_epoch_above(slot, leader.epoch);
+            self.keep_epoch_above(partition, leader.epoch);
         }
         changed
     }
@@ -338,10 +356,15 @@ impl MirrorPlane {
     }
 
     /// A good answer for a partition.
-    pub(super) fn answered(self: &Arc<Self>, slot: &Arc<Slot>, end: &ReadingEnd, now_ms: i64) {
-        let local_end = slot.local.log().log_end_offset();
+    pub(super) fn answered(
+        self: &Arc<Self>,
+        partition: &Arc<PartitionFetchState>,
+        end: &PartitionOutcome,
+        now_ms: i64,
+    ) {
+        let local_end = partition.local.log().log_end_offset();
         {
-            let mut tracked = slot.tracked.lock();
+            let mut tracked = partition.tracked.lock();
             tracked.answered(end.high_watermark, end.log_start, local_end, now_ms);
             if let Some(appended) = &end.appended {
                 tracked.progress.appended = true;
@@ -351,37 +374,37 @@ impl MirrorPlane {
                 tracked.no_stall();
             }
         }
-        slot.fine();
+        partition.clear_error();
         if end.log_start > end.high_watermark {
             let text = format!(
                 "the source says that its log begins at {} and ends at {}",
                 end.log_start, end.high_watermark
             );
-            slot.tracked.lock().troubled(&text, now_ms);
-        } else if end.log_start > slot.local.log().log_start_offset()
-            && let Err(e) = slot
+            partition.tracked.lock().set_error(&text, now_ms);
+        } else if end.log_start > partition.local.log().log_start_offset()
+            && let Err(e) = partition
                 .local
                 .mirror_advance_log_start(end.log_start.min(local_end))
         {
-            self.troubled(slot, Trouble::Local(e));
+            self.append_failed(partition, AppendError::Local(e));
             return;
         }
         if let Some(appended) = &end.appended {
-            self.keep_epoch_above(slot, appended.last_leader_epoch);
+            self.keep_epoch_above(partition, appended.last_leader_epoch);
         }
     }
 
     /// M-5: asks for a higher local leader epoch when the source comes near or is above it; the replica's gate hides what is above meanwhile.
-    fn keep_epoch_above(&self, slot: &Arc<Slot>, source_epoch: i32) {
-        let wanted = match epoch_wanted(source_epoch, slot.local.leader_epoch()) {
-            EpochRule::Fine => return,
+    fn keep_epoch_above(&self, partition: &Arc<PartitionFetchState>, source_epoch: i32) {
+        let wanted = match epoch_wanted(source_epoch, partition.local.leader_epoch()) {
+            EpochRule::FarEnough => return,
             EpochRule::Raise(wanted) => wanted,
             EpochRule::Overflow => {
                 let text = format!(
                     "leader epoch {source_epoch} of the source leaves no room for higher local epochs"
                 );
                 self.failed(
-                    slot,
+                    partition,
                     FetchFailure {
                         kind: FailureKind::Permanent,
                         text,
@@ -390,7 +413,7 @@ impl MirrorPlane {
                 return;
             }
         };
-        let asked_before = slot.with(|s| {
+        let asked_before = partition.with(|s| {
             let before = s.epoch_asked;
             s.epoch_asked = before.max(wanted);
             before >= wanted
@@ -398,24 +421,25 @@ impl MirrorPlane {
         if asked_before {
             return;
         }
-        let (slot, events, cancel) = (slot.clone(), self.events.clone(), self.cancel.clone());
+        let (partition, events, cancel) =
+            (partition.clone(), self.events.clone(), self.cancel.clone());
         self.tasks.spawn(async move {
             let raise = async {
                 let mut backoff = Backoff::new(EPOCH_BACKOFF.0, EPOCH_BACKOFF.1);
                 // A hidden batch stays hidden until this succeeds, whether or not anything new arrives.
-                while let Err(e) = events.raise_epoch(slot.name(), wanted).await {
-                    let waits = slot
+                while let Err(e) = events.raise_epoch(partition.name(), wanted).await {
+                    let waits = partition
                         .local
                         .log()
                         .latest_epoch()
-                        .is_some_and(|e| e > slot.local.leader_epoch());
+                        .is_some_and(|e| e > partition.local.leader_epoch());
                     if waits {
-                        slot.tracked.lock().troubled(
+                        partition.tracked.lock().set_error(
                             &format!("the local leader epoch could not be raised: {e}"),
                             now_ms(),
                         );
                     }
-                    if !slot.is_live() {
+                    if !partition.is_live() {
                         break;
                     }
                     tokio::time::sleep(backoff.next_wait()).await;
@@ -429,12 +453,12 @@ impl MirrorPlane {
     }
 
     /// The logs differ: nothing more is fetched until the control plane has compared them.
-    pub(super) fn diverged(&self, slot: &Arc<Slot>, text: String) {
-        if !slot.is_live() {
+    pub(super) fn diverged(&self, partition: &Arc<PartitionFetchState>, text: String) {
+        if !partition.is_live() {
             return;
         }
         let (allowed, times) = {
-            let mut tracked = slot.tracked.lock();
+            let mut tracked = partition.tracked.lock();
             let allowed = tracked.may_diverge(Instant::now());
             (allowed, tracked.divergences())
         };
@@ -442,83 +466,92 @@ impl MirrorPlane {
             let text = format!(
                 "{text}; compared {times} times without finding what to cut: the source's answers contradict each other"
             );
-            slot.stall(wait, &text, now_ms());
+            partition.stall(wait, &text, now_ms());
             return;
         }
-        if self.park(slot) {
-            warn!(mirror = %self.name, partition = %slot.name(), "{text}");
-            self.events.diverged(slot.name(), text);
+        if self.suspend(partition) {
+            warn!(mirror = %self.name, partition = %partition.name(), "{text}");
+            self.events.diverged(partition.name(), text);
         }
     }
 
     /// An answer with records or an error moved nothing: the first may be followed by another question, those after it wait.
     /// Gives how often in a row.
-    pub(super) fn stalled(&self, slot: &Arc<Slot>, text: &str) -> u32 {
-        let (wait, times) = slot.tracked.lock().stalled();
+    pub(super) fn stalled(&self, partition: &Arc<PartitionFetchState>, text: &str) -> u32 {
+        let (wait, times) = partition.tracked.lock().stalled();
         if let Some(wait) = wait {
-            slot.stall(wait, &format!("{text} ({times} times in a row)"), now_ms());
+            partition.stall(wait, &format!("{text} ({times} times in a row)"), now_ms());
         }
         times
     }
 
     /// The records of an answer could not be used although they were wanted.
-    pub(super) fn took_nothing(&self, slot: &Arc<Slot>, end: &ReadingEnd, bytes: u32) {
+    pub(super) fn took_nothing(
+        &self,
+        partition: &Arc<PartitionFetchState>,
+        end: &PartitionOutcome,
+        bytes: u32,
+    ) {
         let Some((first, last)) = end.beyond else {
             let size = end.cut_batch_bytes;
             let text = format!(
                 "the source sent {bytes} bytes of records that begin with a batch of {size}, and nothing could be appended"
             );
-            self.stalled(slot, &text);
+            self.stalled(partition, &text);
             return;
         };
         let text = format!(
             "the source sent a batch at offsets {first} to {last}, beyond the end {} that it claims; it was not stored",
             end.high_watermark
         );
-        if self.stalled(slot, &text) >= BEYOND_TIMES_MAX {
+        if self.stalled(partition, &text) >= BEYOND_TIMES_MAX {
             let kind = FailureKind::Limited;
-            self.failed(slot, FetchFailure { kind, text });
+            self.failed(partition, FetchFailure { kind, text });
         }
     }
 
     /// The partition is given up until the control plane adds it again.
-    pub(super) fn failed(&self, slot: &Arc<Slot>, failure: FetchFailure) {
-        if self.park(slot) {
-            warn!(mirror = %self.name, partition = %slot.name(), "{}", failure.text);
-            self.events.failed(slot.name(), failure);
+    pub(super) fn failed(&self, partition: &Arc<PartitionFetchState>, failure: FetchFailure) {
+        if self.suspend(partition) {
+            warn!(mirror = %self.name, partition = %partition.name(), "{}", failure.text);
+            self.events.failed(partition.name(), failure);
         }
     }
 
     /// As [`MirrorPlane::failed`], also when it was given up before but nobody may have heard of it.
-    pub(super) fn failed_unheard(&self, slot: &Arc<Slot>, failure: FetchFailure) {
-        self.park(slot);
-        warn!(mirror = %self.name, partition = %slot.name(), "{}", failure.text);
-        self.events.failed(slot.name(), failure);
+    pub(super) fn failed_unheard(
+        &self,
+        partition: &Arc<PartitionFetchState>,
+        failure: FetchFailure,
+    ) {
+        self.suspend(partition);
+        warn!(mirror = %self.name, partition = %partition.name(), "{}", failure.text);
+        self.events.failed(partition.name(), failure);
     }
 
     /// False when it is over anyway.
-    fn park(&self, slot: &Arc<Slot>) -> bool {
-        let live = slot.is_live();
-        slot.with(|s| s.parked = true);
-        drop(slot.take_append());
+    fn suspend(&self, partition: &Arc<PartitionFetchState>) -> bool {
+        let live = partition.is_live();
+        partition.with(|s| s.suspended = true);
+        drop(partition.take_append());
         live
     }
 
     /// Records could not be kept: the partition fails, or waits where waiting helps.
-    pub(super) fn troubled(&self, slot: &Arc<Slot>, trouble: Trouble) {
-        let error = match trouble {
-            Trouble::OldFormat => {
+    pub(super) fn append_failed(&self, partition: &Arc<PartitionFetchState>, error: AppendError) {
+        let error = match error {
+            AppendError::OldFormat => {
                 let text = "the source holds message sets of format v0 or v1, which have no leader epochs and are not mirrored: \
                             convert the topic there (message.format.version) and let the old records expire";
                 return self.failed(
-                    slot,
+                    partition,
                     FetchFailure {
                         kind: FailureKind::Permanent,
                         text: text.to_string(),
                     },
                 );
             }
-            Trouble::Local(error) => error,
+            AppendError::Local(error) => error,
         };
         match &error {
             ReplicaError::Log(
@@ -529,7 +562,7 @@ impl MirrorPlane {
             ) => {
                 let text = format!("the source sent records that cannot be kept: {error}");
                 self.failed(
-                    slot,
+                    partition,
                     FetchFailure {
                         kind: FailureKind::Limited,
                         text,
@@ -542,7 +575,7 @@ impl MirrorPlane {
             ) => {
                 let text = format!("the local log failed: {error}");
                 self.failed(
-                    slot,
+                    partition,
                     FetchFailure {
                         kind: FailureKind::Limited,
                         text,
@@ -550,13 +583,13 @@ impl MirrorPlane {
                 );
             }
             // No space, a leadership that moves, a log another writer touched: it goes on at the log end.
-            _ => slot.back_off(&error.to_string(), now_ms()),
+            _ => partition.back_off(&error.to_string(), now_ms()),
         }
     }
 
     /// The source's log start of a partition whose local log is empty.
-    pub(super) fn start_at(&self, slot: &Arc<Slot>, source_start: i64) {
-        let local_end = slot.local.log().log_end_offset();
+    pub(super) fn start_at(&self, partition: &Arc<PartitionFetchState>, source_start: i64) {
+        let local_end = partition.local.log().log_end_offset();
         if source_start > local_end {
             // A log that never held anything misses nothing.
             let skipped = if local_end > 0 {
@@ -564,31 +597,32 @@ impl MirrorPlane {
             } else {
                 0
             };
-            self.skip_to(slot, source_start, skipped);
-            if slot.local.log().log_end_offset() != source_start {
+            self.skip_to(partition, source_start, skipped);
+            if partition.local.log().log_end_offset() != source_start {
                 return;
             }
         }
-        slot.with(|s| s.needs_start = false);
+        partition.with(|s| s.needs_start = false);
     }
 
     /// Starts the local log again at the source's log start, beyond what could not be copied in time.
-    pub(super) fn skip_to(&self, slot: &Arc<Slot>, offset: i64, skipped: i64) {
-        if !slot.is_live() {
+    pub(super) fn skip_to(&self, partition: &Arc<PartitionFetchState>, offset: i64, skipped: i64) {
+        if !partition.is_live() {
             return;
         }
-        drop(slot.take_append());
-        let from = slot.local.log().log_end_offset();
-        if let Err(e) = slot.local.mirror_truncate_fully_and_start_at(offset) {
-            self.troubled(slot, Trouble::Local(e));
+        drop(partition.take_append());
+        let from = partition.local.log().log_end_offset();
+        if let Err(e) = partition.local.mirror_truncate_fully_and_start_at(offset) {
+            self.append_failed(partition, AppendError::Local(e));
             return;
         }
         if skipped > 0 {
-            slot.tracked.lock().progress.skipped_offsets += u64::try_from(skipped).unwrap_or(0);
-            warn!(mirror = %self.name, partition = %slot.name(), from, to = offset,
+            partition.tracked.lock().progress.skipped_offsets +=
+                u64::try_from(skipped).unwrap_or(0);
+            warn!(mirror = %self.name, partition = %partition.name(), from, to = offset,
                 "{skipped} offsets skipped: the source dropped them before they were copied");
         } else {
-            info!(mirror = %self.name, partition = %slot.name(), start = offset, "the copy begins at the source's log start");
+            info!(mirror = %self.name, partition = %partition.name(), start = offset, "the copy begins at the source's log start");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The threads that fetch and append. Apart from those that serve clients, and behind them where the processor is short: thousands of
-//! partitions that catch up must not be felt by who produces to other topics. What runs on them is for the conductors to say.
+//! partitions that catch up must not be felt by who produces to other topics. What runs on them is for the fetcher managers to say.
 
 use std::sync::OnceLock;
 

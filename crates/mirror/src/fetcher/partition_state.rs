@@ -1,6 +1,6 @@
 //! One partition being fetched: its local log, where the source keeps it, how it fares, and the append under way.
 //!
-//! The append lives here and not in the task that fetches, so that taking the partition away needs no network: closing the slot drops
+//! The append lives here and not in the task that fetches, so that taking the partition away needs no network: closing the partition drops
 //! the append at once, whole batches stay, and nothing can be appended afterwards.
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::seam::{FetchAssignment, FetchProgress, MirrorPartition};
 /// Longest pause of one partition after errors.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Names a slot: local topic id and partition.
-pub(super) type SlotKey = (Uuid, i32);
+/// Names a partition: local topic id and partition.
+pub(super) type PartitionKey = (Uuid, i32);
 
 /// Leader of the partition at the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Tracked {
     }
 
     /// Something is wrong although the state stays MIRRORING.
-    pub(super) fn troubled(&mut self, text: &str, now_ms: i64) {
+    pub(super) fn set_error(&mut self, text: &str, now_ms: i64) {
         self.progress.error = Some(Str::from(text));
         self.progress.error_since_ms.get_or_insert(now_ms);
     }
@@ -157,13 +157,13 @@ impl Tracked {
     }
 }
 
-/// What of a slot changes.
+/// What changes while a partition is fetched.
 #[derive(Debug)]
-pub(super) struct SlotState {
+pub(super) struct FetchState {
     /// The assignment is over; nothing is appended any more.
     closed: bool,
     /// Reported as failed or diverged: waits for the control plane.
-    pub(super) parked: bool,
+    pub(super) suspended: bool,
     append: Option<PartitionMirrorAppend>,
     /// `None` = ask for metadata.
     pub(super) leader: Option<SourceLeader>,
@@ -176,7 +176,7 @@ pub(super) struct SlotState {
     checking: bool,
     /// Whether what comes is known to follow ours.
     pub(super) continuity: Continuity,
-    /// A session has it or had it.
+    /// A fetcher has it or had it.
     pub(super) placed: bool,
     backoff: Backoff,
     /// The local log is empty: the source's log start must be known first.
@@ -187,7 +187,7 @@ pub(super) struct SlotState {
     pub(super) epoch_asked: i32,
 }
 
-impl SlotState {
+impl FetchState {
     /// Takes the leader. Another one, or one after none was known, may lead another history.
     pub(super) fn set_leader(&mut self, leader: Option<SourceLeader>) {
         if leader.is_some() && leader != self.leader {
@@ -196,10 +196,10 @@ impl SlotState {
         self.leader = leader;
     }
 
-    /// The control plane lets it go on; true when it was parked.
-    pub(super) fn unpark(&mut self) -> bool {
-        self.check_due |= self.parked;
-        std::mem::take(&mut self.parked)
+    /// The control plane lets it go on; true when it was suspended.
+    pub(super) fn resume(&mut self) -> bool {
+        self.check_due |= self.suspended;
+        std::mem::take(&mut self.suspended)
     }
 
     /// An answer did not begin with our last batch: the content decides before anything more is copied.
@@ -214,30 +214,30 @@ impl SlotState {
     }
 
     fn is_open(&self) -> bool {
-        !self.closed && !self.parked
+        !self.closed && !self.suspended
     }
 }
 
 /// A partition being fetched.
-pub(super) struct Slot {
+pub(super) struct PartitionFetchState {
     pub(super) assignment: FetchAssignment,
     pub(super) local: Arc<Partition>,
     pub(super) tracked: Arc<Mutex<Tracked>>,
-    state: Mutex<SlotState>,
+    state: Mutex<FetchState>,
 }
 
-impl Slot {
+impl PartitionFetchState {
     pub(super) fn new(
         assignment: FetchAssignment,
         local: Arc<Partition>,
         tracked: Arc<Mutex<Tracked>>,
         backoff: Duration,
-    ) -> Arc<Slot> {
+    ) -> Arc<PartitionFetchState> {
         tracked.lock().progress.appended = false;
         let needs_start = is_empty(&local);
-        let state = SlotState {
+        let state = FetchState {
             closed: false,
-            parked: false,
+            suspended: false,
             append: None,
             leader: None,
             blocked_until: None,
@@ -251,7 +251,7 @@ impl Slot {
             bytes_min: 0,
             epoch_asked: -1,
         };
-        Arc::new(Slot {
+        Arc::new(PartitionFetchState {
             assignment,
             local,
             tracked,
@@ -263,7 +263,7 @@ impl Slot {
         &self.assignment.partition
     }
 
-    pub(super) fn key(&self) -> SlotKey {
+    pub(super) fn key(&self) -> PartitionKey {
         (
             self.assignment.partition.topic_id,
             self.assignment.partition.partition,
@@ -271,7 +271,7 @@ impl Slot {
     }
 
     /// Looks at or changes the state. Short: no I/O inside.
-    pub(super) fn with<T>(&self, look: impl FnOnce(&mut SlotState) -> T) -> T {
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut FetchState) -> T) -> T {
         look(&mut self.local.log().wait_for(&self.state))
     }
 
@@ -332,9 +332,9 @@ impl Slot {
         self.local.log().wait_for(&self.state).is_open()
     }
 
-    /// Waits longer after each call until [`Slot::fine`]; shows the reason.
+    /// Waits longer after each call until [`PartitionFetchState::clear_error`]; shows the reason.
     pub(super) fn back_off(&self, text: &str, now_ms: i64) {
-        self.tracked.lock().troubled(text, now_ms);
+        self.tracked.lock().set_error(text, now_ms);
         let mut state = self.local.log().wait_for(&self.state);
         let wait = state.backoff.next_wait();
         state.blocked_until = Some(Instant::now() + wait);
@@ -343,7 +343,7 @@ impl Slot {
 
     /// Nothing moves: waits so long, and shows why.
     pub(super) fn stall(&self, wait: Duration, text: &str, now_ms: i64) {
-        self.tracked.lock().troubled(text, now_ms);
+        self.tracked.lock().set_error(text, now_ms);
         let mut state = self.local.log().wait_for(&self.state);
         state.blocked_until = Some(Instant::now() + wait);
         state.stalled = true;
@@ -359,7 +359,7 @@ impl Slot {
     }
 
     /// Errors are over.
-    pub(super) fn fine(&self) {
+    pub(super) fn clear_error(&self) {
         let mut state = self.local.log().wait_for(&self.state);
         state.backoff.reset();
         state.blocked_until = None;

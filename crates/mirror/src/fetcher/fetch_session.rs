@@ -16,7 +16,7 @@ pub struct Ask {
     pub bytes_max: i32,
 }
 
-/// What shall be asked for, by index of the fetcher's table, and where that may differ from what the source was told.
+/// What shall be asked for, by index of the fetcher's assignment, and where that may differ from what the source was told.
 #[derive(Clone, Debug, Default)]
 pub struct Wants {
     asks: Vec<Option<Ask>>,
@@ -36,14 +36,14 @@ impl Wants {
 
     /// Wants a partition like this; `None` = not now.
     pub fn set(&mut self, index: usize, ask: Option<Ask>) {
-        let Some(slot) = self.asks.get_mut(index) else {
+        let Some(known) = self.asks.get_mut(index) else {
             return;
         };
-        if *slot == ask {
+        if *known == ask {
             return;
         }
-        self.some = self.some + usize::from(ask.is_some()) - usize::from(slot.is_some());
-        *slot = ask;
+        self.some = self.some + usize::from(ask.is_some()) - usize::from(known.is_some());
+        *known = ask;
         self.changed.push(index);
     }
 
@@ -66,7 +66,7 @@ pub struct Plan {
     pub forgotten: Vec<usize>,
 }
 
-/// A session with one source broker. Partitions are indices into the fetcher's table; a new table needs a [`FetchSession::reset`].
+/// A session with one source broker. Partitions are indices into the fetcher's assignment; a new assignment needs a [`FetchSession::reset`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FetchSession {
     id: i32,

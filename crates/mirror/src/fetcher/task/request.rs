@@ -1,19 +1,19 @@
-//! The Fetch that says what a session wants.
+//! The Fetch that says what a fetcher wants.
 
 use tarn_wire::messages::FetchRequest;
 use tarn_wire::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use tarn_wire::{Str, Uuid};
 
-use super::{FETCH_SESSIONS_FROM, Session};
-use crate::fetcher::incremental::Plan;
+use super::{FETCH_SESSIONS_FROM, Fetcher};
+use crate::fetcher::fetch_session::Plan;
 use crate::seam::Isolation;
 
-impl Session {
+impl Fetcher {
     pub(super) fn request(&self, plan: &Plan, version: i16) -> FetchRequest {
         let settings = self.mirror.settings();
         let mut topics: Vec<FetchTopic> = Vec::new();
         for &(index, ask) in &plan.named {
-            let name = self.table.slots[index].name();
+            let name = self.assignment.partitions[index].name();
             let partition = FetchPartition {
                 partition: name.partition,
                 current_leader_epoch: ask.current_leader_epoch,
@@ -39,7 +39,7 @@ impl Session {
         }
         let forget = |&index: &usize| {
             let (topic, topic_id) = self.wire_name(index);
-            let partitions = vec![self.table.slots[index].name().partition];
+            let partitions = vec![self.assignment.partitions[index].name().partition];
             ForgottenTopic {
                 topic,
                 topic_id,
@@ -50,9 +50,9 @@ impl Session {
         let sessions = version >= FETCH_SESSIONS_FROM;
         FetchRequest {
             replica_id: -1,
-            max_wait_ms: self.pace.wait_ms(settings.fetch.wait_ms_max),
+            max_wait_ms: self.sizing.wait_ms(settings.fetch.wait_ms_max),
             min_bytes: settings.fetch.min_bytes,
-            max_bytes: self.pace.bytes_max(),
+            max_bytes: self.sizing.bytes_max(),
             isolation_level: i8::from(settings.fetch.isolation == Isolation::ReadCommitted),
             session_id: if sessions { plan.session_id } else { 0 },
             session_epoch: if sessions { plan.session_epoch } else { -1 },
@@ -63,10 +63,10 @@ impl Session {
     }
 
     fn wire_name(&self, index: usize) -> (Str, Uuid) {
-        let slot = &self.table.slots[index];
-        match slot.assignment.source_topic_id {
+        let partition = &self.assignment.partitions[index];
+        match partition.assignment.source_topic_id {
             Some(id) if self.by_id => (Str::EMPTY, id),
-            _ => (slot.name().topic.clone(), Uuid::ZERO),
+            _ => (partition.name().topic.clone(), Uuid::ZERO),
         }
     }
 }

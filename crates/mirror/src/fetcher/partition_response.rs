@@ -6,9 +6,9 @@ use tarn_log::{LogError, MirrorAppendInfo, MirrorBounds};
 use tarn_replica::ReplicaError;
 use tarn_wire::fetch_stream::FetchPartitionStart;
 
-use super::ahead;
+use super::partition_state::{PartitionFetchState, is_empty};
+use super::pipelining;
 use super::proof;
-use super::slot::{Slot, is_empty};
 use crate::claims;
 use crate::source::now_ms;
 
@@ -23,25 +23,25 @@ const LENGTH_OVERHEAD: i32 = 12;
 
 /// Why the records of an answer were not all kept.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum AppendError {
     /// The local log refused or failed.
     Local(ReplicaError),
     /// Message sets of format 0 or 1.
     OldFormat,
 }
 
-impl From<ReplicaError> for Trouble {
+impl From<ReplicaError> for AppendError {
     fn from(e: ReplicaError) -> Self {
         match e {
-            ReplicaError::Log(LogError::OldFormat { .. }) => Trouble::OldFormat,
-            e => Trouble::Local(e),
+            ReplicaError::Log(LogError::OldFormat { .. }) => AppendError::OldFormat,
+            e => AppendError::Local(e),
         }
     }
 }
 
 /// A partition's part of an answer that was taken without an error.
 #[derive(Debug)]
-pub(super) struct ReadingEnd {
+pub(super) struct PartitionOutcome {
     pub(super) high_watermark: i64,
     pub(super) log_start: i64,
     /// `None` = nothing was appended.
@@ -55,7 +55,7 @@ pub(super) struct ReadingEnd {
     /// A proof was needed that its records follow ours: it was there, or it was not although records came.
     pub(super) proven: bool,
     pub(super) doubtful: bool,
-    /// It was asked for ahead and begins after our log end; nothing of it was kept.
+    /// It was pipelined and begins after our log end; nothing of it was kept.
     pub(super) left_a_gap: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Asked {
     /// Our log end.
     AtEnd(i64),
     /// An estimate of what our log end would be: batches that we have by now come first.
-    Ahead,
+    Pipelined,
     /// Our last record, to prove that what follows its batch follows ours.
     AtTail,
 }
@@ -81,9 +81,9 @@ enum Begin {
 }
 
 /// A partition's part of an answer that is being read. Dropping it drops an unfinished batch.
-pub(super) struct Reading {
+pub(super) struct PartitionResponse {
     pub(super) index: usize,
-    pub(super) slot: Arc<Slot>,
+    pub(super) partition: Arc<PartitionFetchState>,
     pub(super) start: FetchPartitionStart,
     asked: Asked,
     /// Nothing is kept before a batch came that is ours, and whether one did.
@@ -103,22 +103,22 @@ pub(super) struct Reading {
     opened_at: i64,
     /// Nothing more is wanted of this partition.
     over: bool,
-    trouble: Option<Trouble>,
+    trouble: Option<AppendError>,
 }
 
-impl Reading {
+impl PartitionResponse {
     /// `fenced_with` = the leader epoch that the source compared with its own; `None` = none.
     pub(super) fn new(
         index: usize,
-        slot: Arc<Slot>,
+        partition: Arc<PartitionFetchState>,
         start: FetchPartitionStart,
         asked: Asked,
         fenced_with: Option<i32>,
-    ) -> Reading {
-        Reading {
+    ) -> PartitionResponse {
+        PartitionResponse {
             bounds: claims::bounds(fenced_with, start.high_watermark),
             index,
-            slot,
+            partition,
             start,
             needs_proof: asked == Asked::AtTail,
             proven: false,
@@ -182,15 +182,15 @@ impl Reading {
         if !self.open || self.over {
             return None;
         }
-        let end = self.slot.local.log().log_end_offset();
+        let end = self.partition.local.log().log_end_offset();
         let left = u64::from(self.start.records_len?).saturating_sub(self.taken);
         let bytes = self.taken - self.passed_bytes;
-        ahead::estimate(end, end - self.opened_at, bytes, left)
+        pipelining::estimate(end, end - self.opened_at, bytes, left)
             .filter(|&offset| offset < self.start.high_watermark)
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        match self.slot.push(bytes) {
+        match self.partition.push(bytes) {
             Ok(true) => {}
             Ok(false) => self.over = true,
             Err(e) => self.fail(e),
@@ -204,7 +204,7 @@ impl Reading {
 
     /// Looks at the batch that begins and opens the append at the first that we do not have.
     fn begin_append(&mut self) -> Result<Begin, ReplicaError> {
-        let local = &self.slot.local;
+        let local = &self.partition.local;
         let mut end = local.log().log_end_offset();
         let (base, last) = (self.base_offset(), self.last_offset());
         let is_current = self.head.get(MAGIC_AT) == Some(&MAGIC);
@@ -219,8 +219,10 @@ impl Reading {
                     end = base;
                 }
             }
-            Asked::Ahead | Asked::AtTail if !is_current => return Ok(Begin::Leave),
-            Asked::Ahead if base >= 0 && base <= last && last < end => return Ok(Begin::PassOver),
+            Asked::Pipelined | Asked::AtTail if !is_current => return Ok(Begin::Leave),
+            Asked::Pipelined if base >= 0 && base <= last && last < end => {
+                return Ok(Begin::PassOver);
+            }
             Asked::AtTail if !self.proven => {
                 self.proven = proof::local_header(local.log(), base).as_ref() == Some(&self.head);
                 return Ok(if self.proven {
@@ -230,14 +232,16 @@ impl Reading {
                 });
             }
             // After a batch of ours the next one follows, also where compaction left offsets out.
-            Asked::Ahead | Asked::AtTail if base != end && !(self.passed_over && base > end) => {
+            Asked::Pipelined | Asked::AtTail
+                if base != end && !(self.passed_over && base > end) =>
+            {
                 self.left_a_gap = base > end;
                 return Ok(Begin::Leave);
             }
-            Asked::Ahead | Asked::AtTail => {}
+            Asked::Pipelined | Asked::AtTail => {}
         }
         self.opened_at = end;
-        let is_open = self.slot.open_append(end, self.bounds, now_ms())?;
+        let is_open = self.partition.open_append(end, self.bounds, now_ms())?;
         Ok(if is_open { Begin::Append } else { Begin::Leave })
     }
 
@@ -266,21 +270,21 @@ impl Reading {
     }
 
     /// The partition is complete.
-    pub(super) fn end(mut self) -> Result<ReadingEnd, Trouble> {
+    pub(super) fn end(mut self) -> Result<PartitionOutcome, AppendError> {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        let is_ahead = self.asked == Asked::Ahead;
+        let is_ahead = self.asked == Asked::Pipelined;
         if !self.open && !is_ahead && self.head.get(MAGIC_AT).is_some_and(|&magic| magic < MAGIC) {
-            return Err(Trouble::OldFormat);
+            return Err(AppendError::OldFormat);
         }
-        let appended = match self.slot.take_append().filter(|_| self.open) {
-            Some(append) => Some(append.finish().map_err(Trouble::from)?),
+        let appended = match self.partition.take_append().filter(|_| self.open) {
+            Some(append) => Some(append.finish().map_err(AppendError::from)?),
             None => None,
         };
         let nothing_came = appended.as_ref().is_none_or(|info| info.batches == 0);
         let nothing_fit = nothing_came && self.head.len() >= 12;
-        Ok(ReadingEnd {
+        Ok(PartitionOutcome {
             high_watermark: self.start.high_watermark,
             log_start: self.start.log_start_offset,
             left_a_gap: self.left_a_gap,
@@ -291,7 +295,7 @@ impl Reading {
                 && self.taken > self.passed_bytes
                 && !self.over
                 && !is_ahead,
-            // Asked for ahead, the next Fetch from our log end tells.
+            // Pipelined: the next Fetch from our log end tells.
             cut_batch_bytes: if nothing_fit && !self.over && !is_ahead {
                 self.batch_bytes()
             } else {
@@ -302,10 +306,10 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for PartitionResponse {
     fn drop(&mut self) {
         if self.open {
-            drop(self.slot.take_append());
+            drop(self.partition.take_append());
         }
     }
 }

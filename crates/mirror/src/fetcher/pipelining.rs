@@ -1,24 +1,25 @@
-//! Asking ahead over a long line: when the next Fetch may go out although the present answer still comes, and from which offset on a partition
-//! is asked for whose end in that answer is not known yet. Pure. What is asked for twice is passed over by [`super::reading`], and what would
-//! leave a gap is never appended, so a bad estimate costs time and nothing else.
+//! Pipelining over a WAN link: when the next Fetch goes out although the current response is still arriving, and from which offset
+//! it asks for a partition whose end in that response is not known yet. Pure. A batch that is asked for twice is passed over by
+//! [`super::partition_response`], and a batch that would leave a gap is never appended, so a bad estimate costs time and nothing else.
 
 use std::time::Duration;
 
-/// Lines with a shorter silence between two answers gain nothing.
-const SILENCE_MIN: Duration = Duration::from_millis(5);
-/// Answers with fewer bytes of records say nothing of the line.
+/// Links with a shorter round trip gain nothing.
+const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
+/// Responses with fewer bytes of records say nothing about the link.
 const BYTES_MIN: u64 = 1 << 20;
-/// Asked so many silences before the answer ends: one for the way there and back, one for a lost packet that must come again.
-const SILENCES: u32 = 2;
+/// The next Fetch goes out this many round trips before the current response is expected to end: one for the way there and back, one for
+/// a lost packet that must be sent again.
+const ROUND_TRIPS: u32 = 2;
 
 /// A source cuts its answer within a batch: what comes last is not whole.
 const MARGIN_BYTES: u64 = 1 << 20;
 /// The records that are still to come may be larger than those before by one part in so many.
 const MARGIN_SHARE: u64 = 16;
-/// Estimates that left a gap after which a session makes no more.
+/// After this many estimates that left a gap a fetcher makes no more.
 const GAPS_MAX: u32 = 3;
 
-/// How far an answer has come.
+/// How far a response has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coming {
     /// Since its first byte.
@@ -29,20 +30,20 @@ pub(super) struct Coming {
     pub(super) left: u64,
 }
 
-/// What a session knows of its line.
+/// What a fetcher knows of its link.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ahead {
-    /// From a request to the first byte of its answer, while answers are full.
-    silence: Duration,
+pub(super) struct Pipelining {
+    /// From a request to the first byte of its response, while responses are full.
+    round_trip: Duration,
     gaps: u32,
 }
 
-impl Ahead {
-    /// Learns from a complete answer: `waited` for its first byte, `None` when it was asked for ahead; `full` = the source had more.
+impl Pipelining {
+    /// Learns from a complete response: `waited` for its first byte, `None` when its request was pipelined; `full` = the source had more.
     pub(super) fn answered(&mut self, waited: Option<Duration>, full: bool) {
-        self.silence = match waited {
+        self.round_trip = match waited {
             Some(waited) if full => waited,
-            None if full => self.silence,
+            None if full => self.round_trip,
             _ => Duration::ZERO,
         };
     }
@@ -54,10 +55,10 @@ impl Ahead {
 
     /// Whether the next Fetch should go out now.
     pub(super) fn is_due(&self, coming: Coming) -> bool {
-        if self.silence < SILENCE_MIN || coming.bytes < BYTES_MIN || coming.left == 0 {
+        if self.round_trip < ROUND_TRIP_MIN || coming.bytes < BYTES_MIN || coming.left == 0 {
             return false;
         }
-        let lead = self.silence.saturating_mul(SILENCES).as_secs_f64();
+        let lead = self.round_trip.saturating_mul(ROUND_TRIPS).as_secs_f64();
         let bytes_per_s = coming.bytes as f64 / coming.receiving.as_secs_f64().max(1e-6);
         coming.left as f64 <= bytes_per_s * lead
     }
@@ -96,22 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_asked_two_silences_before_the_answer_ends() {
-        let mut ahead = Ahead::default();
-        assert!(!ahead.is_due(coming(100, 5 * MIB, MIB)), "nothing is known");
-        ahead.answered(Some(Duration::from_millis(100)), true);
-        // 50 MiB/s: 10 MiB are 200 ms.
-        assert!(!ahead.is_due(coming(800, 40 * MIB, 11 * MIB)));
-        assert!(ahead.is_due(coming(800, 40 * MIB, 10 * MIB)));
-        ahead.answered(None, true);
-        assert!(ahead.is_due(coming(800, 40 * MIB, 10 * MIB)));
-        ahead.answered(Some(Duration::from_millis(900)), false);
+    fn over_a_wan_link_the_next_fetch_goes_out_two_round_trips_before_the_response_ends() {
+        let mut pipelining = Pipelining::default();
         assert!(
-            !ahead.is_due(coming(800, 40 * MIB, 10 * MIB)),
-            "it waited for records, not for the line"
+            !pipelining.is_due(coming(100, 5 * MIB, MIB)),
+            "nothing is known"
         );
-        ahead.answered(Some(Duration::from_millis(1)), true);
-        assert!(!ahead.is_due(coming(800, 40 * MIB, MIB / 10)), "it is near");
+        pipelining.answered(Some(Duration::from_millis(100)), true);
+        // 50 MiB/s: 10 MiB are 200 ms.
+        assert!(!pipelining.is_due(coming(800, 40 * MIB, 11 * MIB)));
+        assert!(pipelining.is_due(coming(800, 40 * MIB, 10 * MIB)));
+        pipelining.answered(None, true);
+        assert!(pipelining.is_due(coming(800, 40 * MIB, 10 * MIB)));
+        pipelining.answered(Some(Duration::from_millis(900)), false);
+        assert!(
+            !pipelining.is_due(coming(800, 40 * MIB, 10 * MIB)),
+            "it waited for records, not for the link"
+        );
+        pipelining.answered(Some(Duration::from_millis(1)), true);
+        assert!(
+            !pipelining.is_due(coming(800, 40 * MIB, MIB / 10)),
+            "it is near"
+        );
     }
 
     #[test]
@@ -126,11 +133,11 @@ mod tests {
             None,
             "no offset is that high"
         );
-        let mut ahead = Ahead::default();
+        let mut pipelining = Pipelining::default();
         for _ in 0..GAPS_MAX {
-            assert!(ahead.estimates());
-            ahead.left_a_gap();
+            assert!(pipelining.estimates());
+            pipelining.left_a_gap();
         }
-        assert!(!ahead.estimates());
+        assert!(!pipelining.estimates());
     }
 }

@@ -1,6 +1,6 @@
 //! How much one Fetch asks for and how long it may wait. Pure: decisions from what the last answers looked like.
 //!
-//! Over a long line the time from a request to the first byte of its answer is lost, once per answer; so answers grow until that share is
+//! Over a WAN link the time from a request to the first byte of its answer is lost, once per answer; so answers grow until that share is
 //! small. They are appended piece by piece, so a large answer costs no memory.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ const QUIET_ROUNDS: u32 = 3;
 /// How much longer it may wait then.
 const QUIET_FACTOR: i32 = 2;
 
-/// After a small answer of a wide session so many times as long is rested as the source took for it. A source looks at every partition of a
+/// After a small answer of a wide fetch session so many times as long is rested as the source took for it. A source looks at every partition of a
 /// session to answer one Fetch, some 10 µs each, and several times when it has to wait for the first record: with an answer per record,
 /// 1,000 partitions keep it busy with nothing else.
 const REST_FACTOR: u32 = 2;
@@ -44,17 +44,17 @@ pub(super) struct Answer {
 
 /// Size and wait of the next Fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct Sizing {
     configured: i32,
     bytes_max: i32,
     quiet_rounds: u32,
     last: Option<Answer>,
 }
 
-impl Pace {
+impl Sizing {
     /// Starts at the configured `mirror.fetch.response.max.bytes`.
-    pub(super) fn new(configured: i32) -> Pace {
-        Pace {
+    pub(super) fn new(configured: i32) -> Sizing {
+        Sizing {
             configured,
             bytes_max: configured,
             quiet_rounds: 0,
@@ -65,7 +65,7 @@ impl Pace {
     /// Takes the setting again; another value starts anew.
     pub(super) fn configure(&mut self, configured: i32) {
         if self.configured != configured {
-            *self = Pace::new(configured);
+            *self = Sizing::new(configured);
         }
     }
 
@@ -132,71 +132,71 @@ mod tests {
 
     #[test]
     fn over_a_long_line_answers_grow_to_what_the_source_gives() {
-        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        let mut sizing = Sizing::new(RESPONSE_BYTES_DEFAULT);
         for _ in 0..5 {
-            let bytes = pace.bytes_max();
+            let bytes = sizing.bytes_max();
             // 50 MB/s and 100 ms.
-            pace.answered(answer(100, u64::try_from(bytes).unwrap() / 50_000, bytes));
+            sizing.answered(answer(100, u64::try_from(bytes).unwrap() / 50_000, bytes));
         }
-        assert_eq!(pace.bytes_max(), RESPONSE_BYTES_MAX);
+        assert_eq!(sizing.bytes_max(), RESPONSE_BYTES_MAX);
     }
 
     #[test]
     fn an_answer_is_full_by_what_it_was_asked_for() {
-        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        let mut sizing = Sizing::new(RESPONSE_BYTES_DEFAULT);
         let first = answer(100, 200, RESPONSE_BYTES_DEFAULT);
-        pace.answered(first);
-        assert_eq!(pace.bytes_max(), 2 * RESPONSE_BYTES_DEFAULT);
-        // Asked for ahead, before the size grew.
-        assert!(Pace::is_full(first));
-        pace.answered(first);
-        assert_eq!(pace.bytes_max(), 2 * RESPONSE_BYTES_DEFAULT);
+        sizing.answered(first);
+        assert_eq!(sizing.bytes_max(), 2 * RESPONSE_BYTES_DEFAULT);
+        // Pipelined, before the size grew.
+        assert!(Sizing::is_full(first));
+        sizing.answered(first);
+        assert_eq!(sizing.bytes_max(), 2 * RESPONSE_BYTES_DEFAULT);
     }
 
     #[test]
     fn near_the_source_and_with_half_empty_answers_they_stay_as_they_are() {
-        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
-        pace.answered(answer(1, 100, RESPONSE_BYTES_DEFAULT));
-        pace.answered(answer(900, 1, 5_000));
-        assert_eq!(pace.bytes_max(), RESPONSE_BYTES_DEFAULT);
+        let mut sizing = Sizing::new(RESPONSE_BYTES_DEFAULT);
+        sizing.answered(answer(1, 100, RESPONSE_BYTES_DEFAULT));
+        sizing.answered(answer(900, 1, 5_000));
+        assert_eq!(sizing.bytes_max(), RESPONSE_BYTES_DEFAULT);
     }
 
     #[test]
     fn a_size_that_somebody_chose_is_kept() {
-        let mut pace = Pace::new(1_000_000);
-        pace.answered(answer(100, 10, 1_000_000));
-        assert_eq!(pace.bytes_max(), 1_000_000);
-        pace.configure(RESPONSE_BYTES_DEFAULT);
-        assert_eq!(pace.bytes_max(), RESPONSE_BYTES_DEFAULT);
+        let mut sizing = Sizing::new(1_000_000);
+        sizing.answered(answer(100, 10, 1_000_000));
+        assert_eq!(sizing.bytes_max(), 1_000_000);
+        sizing.configure(RESPONSE_BYTES_DEFAULT);
+        assert_eq!(sizing.bytes_max(), RESPONSE_BYTES_DEFAULT);
     }
 
     #[test]
     fn only_wide_sessions_rest_and_only_after_small_answers() {
-        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
-        assert_eq!(pace.rest(5_000), None, "nothing was answered yet");
-        pace.answered(answer(5, 0, 500));
-        assert_eq!(pace.rest(8), None);
-        assert_eq!(pace.rest(500), Some(Duration::from_millis(10)));
-        pace.answered(answer(900, 0, 500));
+        let mut sizing = Sizing::new(RESPONSE_BYTES_DEFAULT);
+        assert_eq!(sizing.rest(5_000), None, "nothing was answered yet");
+        sizing.answered(answer(5, 0, 500));
+        assert_eq!(sizing.rest(8), None);
+        assert_eq!(sizing.rest(500), Some(Duration::from_millis(10)));
+        sizing.answered(answer(900, 0, 500));
         assert_eq!(
-            pace.rest(500),
+            sizing.rest(500),
             Some(Duration::from_millis(20)),
             "it waited for a record"
         );
-        assert_eq!(pace.rest(100_000), Some(REST_MAX));
-        pace.answered(answer(1, 10, 1 << 20));
-        assert_eq!(pace.rest(5_000), None, "there is more to fetch");
+        assert_eq!(sizing.rest(100_000), Some(REST_MAX));
+        sizing.answered(answer(1, 10, 1 << 20));
+        assert_eq!(sizing.rest(5_000), None, "there is more to fetch");
     }
 
     #[test]
     fn only_a_quiet_source_may_hold_back_longer() {
-        let mut pace = Pace::new(RESPONSE_BYTES_DEFAULT);
+        let mut sizing = Sizing::new(RESPONSE_BYTES_DEFAULT);
         for _ in 0..QUIET_ROUNDS {
-            assert_eq!(pace.wait_ms(1_000), 1_000);
-            pace.answered(answer(1_000, 0, 0));
+            assert_eq!(sizing.wait_ms(1_000), 1_000);
+            sizing.answered(answer(1_000, 0, 0));
         }
-        assert_eq!(pace.wait_ms(1_000), 2_000);
-        pace.answered(answer(10, 0, 1));
-        assert_eq!(pace.wait_ms(1_000), 1_000);
+        assert_eq!(sizing.wait_ms(1_000), 2_000);
+        sizing.answered(answer(10, 0, 1));
+        assert_eq!(sizing.wait_ms(1_000), 1_000);
     }
 }

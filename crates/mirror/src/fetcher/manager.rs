@@ -1,4 +1,4 @@
-//! The task of one mirror that places partitions on sessions: finds their leaders, keeps one session per (source broker, fetcher), and starts
+//! The task of one mirror that places partitions on fetchers: finds their leaders, keeps a fetcher for each (source broker, index), and starts
 //! again what ended. Every pass looks at everything, so a missed event costs one pass and never a partition.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::answers::fetcher_index;
+use super::assignment::{Assignment, SharedAssignment};
 use super::checks::{self, Turn};
 use super::mirror::MirrorPlane;
-use super::session::{Session, SessionEnd, SessionError};
-use super::slot::{Slot, SourceLeader};
-use super::table::{SessionShared, Table};
+use super::partition_state::{PartitionFetchState, SourceLeader};
+use super::task::{Fetcher, FetcherEnd, FetcherError};
 use crate::seam::{FailureKind, FetchFailure, Reachability, SourceTopic};
 use crate::source::{AskError, SourceClient, list_bounds, now_ms, source_topic};
 use crate::survive::survive;
@@ -37,13 +37,13 @@ const NAMES_CHUNK: usize = 1_000;
 
 /// The default of `mirror.num.replica.fetchers`: only then the number is ours to choose.
 const FETCHERS_DEFAULT: i32 = 2;
-/// Sessions to each broker of a source that is at least [`FAR`] away. Between two answers a connection is silent for a round trip, and a sender
-/// does not take up at once what its neighbour leaves free: with two the line was used to 77–80 %, with four to 84–87 %, with eight no better.
+/// Fetchers for each broker of a source that is at least [`FAR`] away. Between two responses a connection is silent for a round trip, and a
+/// sender does not take up at once what its neighbour leaves free: with two the link was used to 77–80 %, with four to 84–87 %, with eight no better.
 const FETCHERS_FAR: i32 = 4;
 const FAR: Duration = Duration::from_millis(20);
 
 /// Source node and fetcher index.
-type SessionKey = (i32, i32);
+type FetcherKey = (i32, i32);
 
 /// A place to wait at, after failures.
 struct Pause {
@@ -51,45 +51,45 @@ struct Pause {
     until: Instant,
 }
 
-/// Keeps a conductor running until the mirror is cancelled; partitions say so after one that panicked.
+/// Keeps a fetcher manager running until the mirror is cancelled; partitions say so after one that panicked.
 pub(super) async fn keep(mirror: Arc<MirrorPlane>) {
     let mut is_first = true;
     let cancel = mirror.cancel.clone();
     let begin = move || {
         if !std::mem::take(&mut is_first) {
             let text = "placing partitions on fetchers panicked, which is a defect of this broker (its log says where); it is started again";
-            for slot in mirror.slots() {
-                slot.tracked.lock().troubled(text, now_ms());
+            for partition in mirror.partitions() {
+                partition.tracked.lock().set_error(text, now_ms());
             }
         }
-        Conductor::new(mirror.clone()).run()
+        MirrorFetcherManager::new(mirror.clone()).run()
     };
     survive("placing partitions on fetchers", cancel, begin).await;
 }
 
-/// The conductor's own state; nothing of it is needed after the task ends.
-struct Conductor {
+/// The fetcher manager's own state; nothing of it is needed after the task ends.
+struct MirrorFetcherManager {
     mirror: Arc<MirrorPlane>,
     source: Arc<SourceClient>,
     generation: u64,
-    sessions: HashMap<SessionKey, Arc<SessionShared>>,
-    running: JoinSet<SessionEnd>,
-    /// Which task serves which session.
-    tasks: HashMap<Id, SessionKey>,
+    fetchers: HashMap<FetcherKey, Arc<SharedAssignment>>,
+    running: JoinSet<FetcherEnd>,
+    /// Which task is which fetcher.
+    tasks: HashMap<Id, FetcherKey>,
     /// Comparisons and questions for log ends that are under way.
     asking: JoinSet<()>,
     nodes: HashMap<i32, Pause>,
     metadata: Pause,
 }
 
-impl Conductor {
-    fn new(mirror: Arc<MirrorPlane>) -> Conductor {
+impl MirrorFetcherManager {
+    fn new(mirror: Arc<MirrorPlane>) -> MirrorFetcherManager {
         let metadata = Pause::new(&mirror);
-        Conductor {
+        MirrorFetcherManager {
             source: mirror.source(),
             generation: mirror.generation(),
             mirror,
-            sessions: HashMap::new(),
+            fetchers: HashMap::new(),
             running: JoinSet::new(),
             tasks: HashMap::new(),
             asking: JoinSet::new(),
@@ -98,7 +98,7 @@ impl Conductor {
         }
     }
 
-    /// Runs until the mirror is cancelled. All sessions end with it.
+    /// Runs until the mirror is cancelled. All fetchers end with it.
     async fn run(mut self) {
         let cancel = self.mirror.cancel.clone();
         tokio::select! {
@@ -133,13 +133,13 @@ impl Conductor {
             self.start_over().await;
         }
         if let Some(until) = self.mirror.wrong_cluster_until() {
-            self.stop_sessions();
+            self.stop_fetchers();
             return Some(until);
         }
-        let unresolved = self.open_slots();
-        let slots: Vec<Arc<Slot>> = self
+        let unresolved = self.open_partitions();
+        let partitions: Vec<Arc<PartitionFetchState>> = self
             .mirror
-            .slots()
+            .partitions()
             .into_iter()
             .filter(|s| s.is_live())
             .collect();
@@ -150,19 +150,19 @@ impl Conductor {
             // The source answered somebody: no need to wait before it is asked.
             self.metadata.succeeded();
         }
-        if let Some(when) = self.find_leaders(&slots).await {
+        if let Some(when) = self.find_leaders(&partitions).await {
             at(when);
         }
-        if let Some(when) = self.check_content(&slots) {
+        if let Some(when) = self.check_content(&partitions) {
             at(when);
         }
         if refreshed {
-            self.ask_ends(&slots);
+            self.ask_ends(&partitions);
         }
-        if let Some(when) = self.place(&slots) {
+        if let Some(when) = self.place(&partitions) {
             at(when);
         }
-        if self.fail_disconnected(&slots) {
+        if self.fail_disconnected(&partitions) {
             at(Instant::now() + DISCONNECT_CHECK_EVERY);
         }
         next
@@ -172,20 +172,20 @@ impl Conductor {
     async fn start_over(&mut self) {
         self.generation = self.mirror.generation();
         self.source = self.mirror.source();
-        self.stop_sessions();
+        self.stop_fetchers();
         self.running.shutdown().await;
         self.nodes.clear();
         self.metadata = Pause::new(&self.mirror);
         self.asking.shutdown().await;
-        for slot in self.mirror.slots() {
-            slot.with(|s| s.set_leader(None));
-            slot.fine();
+        for partition in self.mirror.partitions() {
+            partition.with(|s| s.set_leader(None));
+            partition.clear_error();
         }
         info!(mirror = %self.mirror.name(), "connections to the source are made anew");
     }
 
-    fn stop_sessions(&mut self) {
-        for (_, shared) in self.sessions.drain() {
+    fn stop_fetchers(&mut self) {
+        for (_, shared) in self.fetchers.drain() {
             shared.replace(Arc::default());
         }
         self.running.abort_all();
@@ -193,90 +193,92 @@ impl Conductor {
     }
 
     /// Opens partitions that this broker had not opened before; true when some are left.
-    fn open_slots(&self) -> bool {
+    fn open_partitions(&self) -> bool {
         let mut left = false;
         for wanted in self.mirror.wanted.lock().values_mut() {
-            if wanted.slot.is_none() {
-                wanted.slot = self.mirror.open_slot(&wanted.assignment);
-                left |= wanted.slot.is_none();
+            if wanted.partition.is_none() {
+                wanted.partition = self.mirror.open_partition(&wanted.assignment);
+                left |= wanted.partition.is_none();
             }
         }
         left
     }
 
-    fn task_ended(&mut self, ended: Result<(Id, SessionEnd), JoinError>) {
+    fn task_ended(&mut self, ended: Result<(Id, FetcherEnd), JoinError>) {
         match ended {
             Ok((id, end)) => {
                 if let Some(key) = self.tasks.remove(&id) {
-                    self.session_ended(key, &end);
+                    self.fetcher_ended(key, &end);
                 }
             }
             Err(e) => {
                 let key = self.tasks.remove(&e.id());
                 if let Some(key) = key.filter(|_| e.is_panic()) {
-                    self.session_panicked(key);
+                    self.fetcher_panicked(key);
                 }
             }
         }
     }
 
     /// A defect of ours: its partitions fail with a word, and are taken up again as other failures are.
-    fn session_panicked(&mut self, key: SessionKey) {
-        self.sessions.remove(&key);
+    fn fetcher_panicked(&mut self, key: FetcherKey) {
+        self.fetchers.remove(&key);
         let text = format!(
             "the task that fetches from broker {} of the source panicked, which is a defect of this broker (its log says where); it is started again",
             key.0
         );
         let new_pause = Pause::new(&self.mirror);
         self.nodes.entry(key.0).or_insert(new_pause).failed();
-        // Not by the session's table: what was given up meanwhile, with nobody told, has left it.
-        let (fetchers, slots) = (self.fetchers(), self.mirror.slots());
-        let dirs = Directories::of(&slots);
-        for slot in slots {
-            let leader = slot.with(|s| s.leader);
-            if leader.is_some_and(|leader| session_key(&slot, leader, fetchers, &dirs) == key) {
+        // Not by the fetcher's assignment: what was given up meanwhile, with nobody told, has left it.
+        let (fetchers, partitions) = (self.fetchers_per_broker(), self.mirror.partitions());
+        let dirs = Directories::of(&partitions);
+        for partition in partitions {
+            let leader = partition.with(|s| s.leader);
+            if leader.is_some_and(|leader| fetcher_key(&partition, leader, fetchers, &dirs) == key)
+            {
                 let failure = FetchFailure {
                     kind: FailureKind::Limited,
                     text: text.clone(),
                 };
-                self.mirror.failed_unheard(&slot, failure);
+                self.mirror.failed_unheard(&partition, failure);
             }
         }
     }
 
-    fn session_ended(&mut self, key: SessionKey, end: &SessionEnd) {
-        let Some(shared) = self.sessions.remove(&key) else {
+    fn fetcher_ended(&mut self, key: FetcherKey, end: &FetcherEnd) {
+        let Some(shared) = self.fetchers.remove(&key) else {
             return;
         };
         if end.answered {
             self.nodes.remove(&key.0);
         }
         let Some(error) = &end.error else { return };
-        if let SessionError::Ask(AskError::WrongCluster { found }) = error {
+        if let FetcherError::Ask(AskError::WrongCluster { found }) = error {
             self.mirror.found_wrong_cluster(found);
             return;
         }
         let text = error.to_string();
         debug!(mirror = %self.mirror.name(), node = key.0, fetcher = key.1, "{text}");
         let now = now_ms();
-        for slot in &shared.table().slots {
-            slot.with(|s| s.set_leader(None));
-            slot.tracked.lock().troubled(&text, now);
+        for partition in &shared.assignment().partitions {
+            partition.with(|s| s.set_leader(None));
+            partition.tracked.lock().set_error(&text, now);
         }
         let new_pause = Pause::new(&self.mirror);
         self.nodes.entry(key.0).or_insert(new_pause).failed();
     }
 
     /// Asks for the leaders of partitions that have none. Gives the time of the next try when some are left.
-    async fn find_leaders(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
+    async fn find_leaders(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
         let now = Instant::now();
-        let without = || slots.iter().filter(|s| s.with(|s| s.leader.is_none()));
-        let due: Vec<&Arc<Slot>> = without().filter(|s| s.may_seek_leader(now)).collect();
+        let without = || partitions.iter().filter(|s| s.with(|s| s.leader.is_none()));
+        let due: Vec<&Arc<PartitionFetchState>> =
+            without().filter(|s| s.may_seek_leader(now)).collect();
         if now < self.metadata.until && !due.is_empty() {
             return Some(self.metadata.until);
         }
         if !due.is_empty()
-            && let Some(again) = self.ask_for(&due, slots).await
+            && let Some(again) = self.ask_for(&due, partitions).await
         {
             return Some(again);
         }
@@ -286,17 +288,21 @@ impl Conductor {
 
     /// Asks for the leaders of these; gives the time of the next try when the source could not be asked. What the answer tells of others
     /// among `all` ends their wait too.
-    async fn ask_for(&mut self, due: &[&Arc<Slot>], all: &[Arc<Slot>]) -> Option<Instant> {
+    async fn ask_for(
+        &mut self,
+        due: &[&Arc<PartitionFetchState>],
+        all: &[Arc<PartitionFetchState>],
+    ) -> Option<Instant> {
         let names: HashSet<Str> = due.iter().map(|s| s.name().topic.clone()).collect();
         let names: Vec<Str> = names.into_iter().collect();
         match self.ask_leaders(&names).await {
             Ok(topics) => {
-                for slot in due {
-                    self.take_leader(slot, &topics);
+                for partition in due {
+                    self.take_leader(partition, &topics);
                 }
-                for slot in all.iter().filter(|s| s.with(|s| s.leader.is_none())) {
-                    if let Some(Ok(topic)) = topics.get(&slot.name().topic) {
-                        self.mirror.learn_leader(slot, topic);
+                for partition in all.iter().filter(|s| s.with(|s| s.leader.is_none())) {
+                    if let Some(Ok(topic)) = topics.get(&partition.name().topic) {
+                        self.mirror.learn_leader(partition, topic);
                     }
                 }
                 self.metadata.succeeded();
@@ -308,8 +314,8 @@ impl Conductor {
             }
             Err(e) => {
                 let (text, now) = (e.to_string(), now_ms());
-                for slot in due {
-                    slot.tracked.lock().troubled(&text, now);
+                for partition in due {
+                    partition.tracked.lock().set_error(&text, now);
                 }
                 if self.metadata.backoff.failures() == 0 {
                     warn!(mirror = %self.mirror.name(), "{text}");
@@ -340,15 +346,19 @@ impl Conductor {
     }
 
     /// Gives a partition its leader; without one it waits longer each time.
-    fn take_leader(&self, slot: &Arc<Slot>, topics: &HashMap<Str, Result<SourceTopic, String>>) {
-        let name = slot.name();
+    fn take_leader(
+        &self,
+        partition: &Arc<PartitionFetchState>,
+        topics: &HashMap<Str, Result<SourceTopic, String>>,
+    ) {
+        let name = partition.name();
         let text = match topics.get(&name.topic) {
             None => format!("the source did not answer for topic {}", name.topic),
             Some(Err(text)) => {
                 self.mirror.refresh_wanted(&name.topic);
                 text.clone()
             }
-            Some(Ok(topic)) => match (slot.assignment.source_topic_id, topic.id) {
+            Some(Ok(topic)) => match (partition.assignment.source_topic_id, topic.id) {
                 (Some(ours), Some(theirs)) if ours != theirs => {
                     self.mirror.refresh_wanted(&name.topic);
                     format!(
@@ -356,28 +366,28 @@ impl Conductor {
                         name.topic
                     )
                 }
-                _ if self.mirror.learn_leader(slot, topic) => return,
+                _ if self.mirror.learn_leader(partition, topic) => return,
                 // Known already: the refresh told it meanwhile.
-                _ if slot.with(|s| s.leader.is_some()) => return,
+                _ if partition.with(|s| s.leader.is_some()) => return,
                 _ => format!(
                     "partition {} of {} has no leader at the source",
                     name.partition, name.topic
                 ),
             },
         };
-        slot.back_off(&text, now_ms());
+        partition.back_off(&text, now_ms());
     }
 
     /// Compares the content of partitions whose turn it is, a task for each broker. Gives the time of the next turn.
-    fn check_content(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
+    fn check_content(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
         let now = Instant::now();
         let mut by_node: BTreeMap<i32, Vec<Turn>> = BTreeMap::new();
         let mut next: Option<Instant> = None;
-        for slot in slots {
-            let Some(due) = slot.check_due() else {
+        for partition in partitions {
+            let Some(due) = partition.check_due() else {
                 continue;
             };
-            match Turn::begin(slot, now) {
+            match Turn::begin(partition, now) {
                 Some(turn) => {
                     if let Some(turn) = turn.or_settle() {
                         by_node.entry(turn.node()).or_default().push(turn);
@@ -394,54 +404,57 @@ impl Conductor {
     }
 
     /// Asks where the logs end of which no Fetch has told for a while (a quota holds it back, a broker is away).
-    fn ask_ends(&mut self, slots: &[Arc<Slot>]) {
+    fn ask_ends(&mut self, partitions: &[Arc<PartitionFetchState>]) {
         let now = now_ms();
-        let mut by_node: BTreeMap<i32, Vec<Arc<Slot>>> = BTreeMap::new();
-        for slot in slots {
-            let told = slot.tracked.lock().progress.last_fetch_ms;
+        let mut by_node: BTreeMap<i32, Vec<Arc<PartitionFetchState>>> = BTreeMap::new();
+        for partition in partitions {
+            let told = partition.tracked.lock().progress.last_fetch_ms;
             if told.is_none_or(|ms| now - ms >= ENDS_AFTER_MS)
-                && let Some(leader) = slot.with(|s| s.leader)
+                && let Some(leader) = partition.with(|s| s.leader)
             {
-                by_node.entry(leader.node).or_default().push(slot.clone());
+                by_node
+                    .entry(leader.node)
+                    .or_default()
+                    .push(partition.clone());
             }
         }
-        for (node, slots) in by_node {
+        for (node, partitions) in by_node {
             let (mirror, source) = (self.mirror.clone(), self.source.clone());
             self.asking.spawn(async move {
-                if let Err(e) = log_ends(&source, node, &slots).await {
+                if let Err(e) = log_ends(&source, node, &partitions).await {
                     debug!(mirror = %mirror.name(), node, "log ends are not known: {e}");
                 }
             });
         }
     }
 
-    /// Puts every partition with a leader on its session. Gives the time at which a broker may be tried again.
-    fn place(&mut self, slots: &[Arc<Slot>]) -> Option<Instant> {
-        let fetchers = self.fetchers();
-        let dirs = Directories::of(slots);
-        let mut groups: BTreeMap<SessionKey, Vec<Arc<Slot>>> = BTreeMap::new();
-        for slot in slots {
-            // One that is new to its session waits outside: joining is what ends a long poll.
-            let leader = slot.with(|s| s.leader.filter(|_| s.placed || !s.is_unchecked()));
+    /// Puts every partition with a leader on its fetcher. Gives the time at which a broker may be tried again.
+    fn place(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
+        let fetchers = self.fetchers_per_broker();
+        let dirs = Directories::of(partitions);
+        let mut groups: BTreeMap<FetcherKey, Vec<Arc<PartitionFetchState>>> = BTreeMap::new();
+        for partition in partitions {
+            // One that is new to its fetcher waits outside: joining is what ends a long poll.
+            let leader = partition.with(|s| s.leader.filter(|_| s.placed || !s.is_unchecked()));
             if let Some(leader) = leader {
-                slot.with(|s| s.placed = true);
+                partition.with(|s| s.placed = true);
                 groups
-                    .entry(session_key(slot, leader, fetchers, &dirs))
+                    .entry(fetcher_key(partition, leader, fetchers, &dirs))
                     .or_default()
-                    .push(slot.clone());
+                    .push(partition.clone());
             }
         }
-        for (key, shared) in &self.sessions {
-            if !groups.contains_key(key) && !shared.table().slots.is_empty() {
+        for (key, shared) in &self.fetchers {
+            if !groups.contains_key(key) && !shared.assignment().partitions.is_empty() {
                 shared.replace(Arc::default());
             }
         }
         let mut next: Option<Instant> = None;
         for (key, mut group) in groups {
             group.sort_by_key(|s| s.key());
-            match self.sessions.get(&key) {
-                Some(shared) if shared.table().is(&group) => shared.nudge(),
-                Some(shared) => shared.replace(Table::new(group)),
+            match self.fetchers.get(&key) {
+                Some(shared) if shared.assignment().is(&group) => shared.nudge(),
+                Some(shared) => shared.replace(Assignment::new(group)),
                 None => {
                     let pause = self
                         .nodes
@@ -450,7 +463,7 @@ impl Conductor {
                         .filter(|&until| until > Instant::now());
                     match pause {
                         Some(until) => next = Some(next.map_or(until, |n| n.min(until))),
-                        None => self.start_session(key, group),
+                        None => self.start_fetcher(key, group),
                     }
                 }
             }
@@ -458,27 +471,27 @@ impl Conductor {
         next
     }
 
-    fn fetchers(&self) -> i32 {
+    fn fetchers_per_broker(&self) -> i32 {
         let round_trip = self.source.cluster().ok().and_then(|c| c.round_trip_min());
-        fetchers(self.mirror.settings().fetch.fetchers, round_trip)
+        fetchers_per_broker(self.mirror.settings().fetch.fetchers, round_trip)
     }
 
-    fn start_session(&mut self, key: SessionKey, group: Vec<Arc<Slot>>) {
-        let shared = Arc::new(SessionShared::default());
-        shared.replace(Table::new(group));
-        let session = Session::new(
+    fn start_fetcher(&mut self, key: FetcherKey, group: Vec<Arc<PartitionFetchState>>) {
+        let shared = Arc::new(SharedAssignment::default());
+        shared.replace(Assignment::new(group));
+        let fetcher = Fetcher::new(
             self.mirror.clone(),
             self.source.clone(),
             shared.clone(),
             key,
         );
-        self.sessions.insert(key, shared);
-        let task = self.running.spawn(session.run());
+        self.fetchers.insert(key, shared);
+        let task = self.running.spawn(fetcher.run());
         self.tasks.insert(task.id(), key);
     }
 
     /// `mirror.disconnect.fail.after.ms`. True when it has to be looked at again.
-    fn fail_disconnected(&self, slots: &[Arc<Slot>]) -> bool {
+    fn fail_disconnected(&self, partitions: &[Arc<PartitionFetchState>]) -> bool {
         let Some(limit) = self.mirror.settings().fetch.disconnect_fail_after_ms else {
             return false;
         };
@@ -488,11 +501,11 @@ impl Conductor {
         if now_ms() - since_ms < limit {
             return true;
         }
-        for slot in slots {
+        for partition in partitions {
             let text =
                 format!("the source has been unreachable for more than {limit} ms: {reason}");
             self.mirror.failed(
-                slot,
+                partition,
                 FetchFailure {
                     kind: FailureKind::Connectivity,
                     text,
@@ -507,10 +520,10 @@ impl Conductor {
 struct Directories(Vec<PathBuf>);
 
 impl Directories {
-    fn of(slots: &[Arc<Slot>]) -> Directories {
+    fn of(partitions: &[Arc<PartitionFetchState>]) -> Directories {
         let mut dirs: Vec<PathBuf> = Vec::new();
-        for slot in slots {
-            let dir = slot.local.log().dir_state().path();
+        for partition in partitions {
+            let dir = partition.local.log().dir_state().path();
             if dirs.last().is_none_or(|last| last != dir) && !dirs.iter().any(|d| d == dir) {
                 dirs.push(dir.to_path_buf());
             }
@@ -519,42 +532,51 @@ impl Directories {
         Directories(dirs)
     }
 
-    fn ordinal(&self, slot: &Slot) -> i32 {
-        let dir = slot.local.log().dir_state().path();
+    fn ordinal(&self, partition: &PartitionFetchState) -> i32 {
+        let dir = partition.local.log().dir_state().path();
         let at = self.0.iter().position(|d| d == dir);
         at.and_then(|at| i32::try_from(at).ok()).unwrap_or(0)
     }
 }
 
-/// The session that serves a partition with this leader.
-fn session_key(slot: &Slot, leader: SourceLeader, fetchers: i32, dirs: &Directories) -> SessionKey {
-    let name = slot.name();
+/// The fetcher that serves a partition with this leader.
+fn fetcher_key(
+    partition: &PartitionFetchState,
+    leader: SourceLeader,
+    fetchers: i32,
+    dirs: &Directories,
+) -> FetcherKey {
+    let name = partition.name();
     let index = fetcher_index(&name.topic, name.partition, fetchers);
-    // Each directory has sessions of its own: one whose disk does not answer holds up no other.
-    (leader.node, index + fetchers * dirs.ordinal(slot))
+    // Each directory has fetchers of its own: one whose disk does not answer holds up no other.
+    (leader.node, index + fetchers * dirs.ordinal(partition))
 }
 
-async fn log_ends(source: &SourceClient, node: i32, slots: &[Arc<Slot>]) -> Result<(), AskError> {
+async fn log_ends(
+    source: &SourceClient,
+    node: i32,
+    partitions: &[Arc<PartitionFetchState>],
+) -> Result<(), AskError> {
     let handle = source.note_broker(source.cluster()?.broker(node).await)?;
-    for chunk in slots.chunks(ENDS_CHUNK) {
+    for chunk in partitions.chunks(ENDS_CHUNK) {
         let names: Vec<(Str, i32)> = chunk
             .iter()
             .map(|s| (s.name().topic.clone(), s.name().partition))
             .collect();
         let ends = list_bounds(source, &handle, &names, true).await?;
         let now = now_ms();
-        for (slot, end) in chunk.iter().zip(ends) {
+        for (partition, end) in chunk.iter().zip(ends) {
             if let Ok(end) = end {
-                let local_end = slot.local.log().log_end_offset();
-                slot.tracked.lock().ends_at(end, local_end, now);
+                let local_end = partition.local.log().log_end_offset();
+                partition.tracked.lock().ends_at(end, local_end, now);
             }
         }
     }
     Ok(())
 }
 
-/// Sessions to each source broker when so many are `configured`.
-fn fetchers(configured: i32, round_trip: Option<Duration>) -> i32 {
+/// Fetchers for each source broker when so many are `configured`.
+fn fetchers_per_broker(configured: i32, round_trip: Option<Duration>) -> i32 {
     let is_far = round_trip.is_some_and(|time| time >= FAR);
     if configured == FETCHERS_DEFAULT && is_far {
         FETCHERS_FAR
@@ -589,13 +611,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_far_source_has_more_sessions_and_only_where_nobody_chose() {
+    fn only_a_far_source_has_more_fetchers_and_only_where_nobody_chose() {
         let far = Some(FAR);
-        assert_eq!(fetchers(FETCHERS_DEFAULT, None), FETCHERS_DEFAULT);
+        assert_eq!(
+            fetchers_per_broker(FETCHERS_DEFAULT, None),
+            FETCHERS_DEFAULT
+        );
         let near = Some(Duration::from_millis(1));
-        assert_eq!(fetchers(FETCHERS_DEFAULT, near), FETCHERS_DEFAULT);
-        assert_eq!(fetchers(FETCHERS_DEFAULT, far), FETCHERS_FAR);
-        assert_eq!(fetchers(1, far), 1);
-        assert_eq!(fetchers(8, far), 8);
+        assert_eq!(
+            fetchers_per_broker(FETCHERS_DEFAULT, near),
+            FETCHERS_DEFAULT
+        );
+        assert_eq!(fetchers_per_broker(FETCHERS_DEFAULT, far), FETCHERS_FAR);
+        assert_eq!(fetchers_per_broker(1, far), 1);
+        assert_eq!(fetchers_per_broker(8, far), 8);
     }
 }

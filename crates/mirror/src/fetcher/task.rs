@@ -1,9 +1,9 @@
 //! One task that fetches some partitions from one source broker over one connection.
 //!
-//! Every round: build a Fetch from the slots, send it, append what comes while it comes, then send the next one before the books of the last
-//! are kept. Over a long line the next one goes out while the answer still comes ([`super::ahead`]). A round never holds more than one piece of
-//! records, and its work grows with the partitions that changed, not with all of them: those are looked at every few seconds ([`LOOK_EVERY`]).
-//! Everything a partition meets stays in its slot; an error of the connection ends the task and the conductor decides what follows.
+//! Every round: build a Fetch from the partitions, send it, append what comes while it comes, then send the next one before the progress of the
+//! last is recorded. Over a WAN link the next one goes out while the answer still comes ([`super::pipelining`]). A round never holds more than one piece of
+//! records, and its work grows with the partitions that changed, not with all of them: those are scanned every few seconds ([`SCAN_EVERY`]).
+//! Everything that happens to a partition stays in its state; an error of the connection ends the task and the fetcher manager decides what follows.
 
 mod bounds;
 mod request;
@@ -19,16 +19,16 @@ use tarn_wire::messages::{FetchRequest, MetadataRequest};
 use tarn_wire::{ErrorCode, Message, Str, VersionRange};
 use tokio::time::Instant;
 
-use super::ahead::{Ahead, Coming};
 use super::answers::{OnError, on_error};
+use super::assignment::{Assignment, SharedAssignment};
+use super::fetch_session::{Ask, FetchSession, Wants};
 use super::idle::Idle;
-use super::incremental::{Ask, FetchSession, Wants};
 use super::mirror::MirrorPlane;
-use super::pace::{Answer, Pace};
+use super::partition_response::{Asked, PartitionOutcome, PartitionResponse};
+use super::partition_state::{SourceLeader, is_empty, last_epoch};
+use super::pipelining::{Coming, Pipelining};
 use super::proof::tail;
-use super::reading::{Asked, Reading, ReadingEnd};
-use super::slot::{SourceLeader, is_empty, last_epoch};
-use super::table::{SessionShared, Table};
+use super::sizing::{Answer, Sizing};
 use crate::source::{AskError, SourceClient, now_ms};
 
 /// Versions of Fetch that can be used towards a source.
@@ -44,63 +44,63 @@ const SESSION_LOSSES_MAX: u32 = 5;
 /// A waiting Fetch is given up for new partitions at most once in this time, by connecting again.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 /// Longest time a task sleeps when no partition may be asked for.
-const NAP_MAX: Duration = Duration::from_secs(30);
-/// All partitions are looked at after this time for each [`LOOK_PARTITIONS`] of them, within these bounds; between two looks only those that an
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// All partitions are scanned after this time for each [`SCAN_PARTITIONS`] of them, within these bounds; between two scans only those that an
 /// answer spoke of.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const LOOK_EVERY_MAX: Duration = Duration::from_secs(5);
-const LOOK_PARTITIONS: usize = 500;
+const SCAN_EVERY: Duration = Duration::from_secs(1);
+const SCAN_EVERY_MAX: Duration = Duration::from_secs(5);
+const SCAN_PARTITIONS: usize = 500;
 
-/// How a session ended.
+/// How a fetcher ended.
 #[derive(Debug)]
-pub(super) struct SessionEnd {
+pub(super) struct FetcherEnd {
     /// `None` = it had no partitions any more.
-    pub(super) error: Option<SessionError>,
+    pub(super) error: Option<FetcherError>,
     /// At least one answer was good.
     pub(super) answered: bool,
 }
 
-/// Why a session ended.
+/// Why a fetcher ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SessionError {
+pub(super) enum FetcherError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
     Ask(#[from] AskError),
 }
 
-type Result<T> = std::result::Result<T, SessionError>;
+type Result<T> = std::result::Result<T, FetcherError>;
 
-/// How often all of so many partitions are looked at.
-fn look_every(partitions: usize) -> Duration {
-    let parts = u32::try_from(partitions / LOOK_PARTITIONS).unwrap_or(u32::MAX);
-    LOOK_EVERY
+/// How often all of so many partitions are scanned.
+fn scan_every(partitions: usize) -> Duration {
+    let parts = u32::try_from(partitions / SCAN_PARTITIONS).unwrap_or(u32::MAX);
+    SCAN_EVERY
         .saturating_mul(parts)
-        .clamp(LOOK_EVERY, LOOK_EVERY_MAX)
+        .clamp(SCAN_EVERY, SCAN_EVERY_MAX)
 }
 
-/// A session.
-pub(super) struct Session {
+/// A fetcher.
+pub(super) struct Fetcher {
     mirror: Arc<MirrorPlane>,
     source: Arc<SourceClient>,
-    shared: Arc<SessionShared>,
+    shared: Arc<SharedAssignment>,
     node: i32,
     index: i32,
-    table: Arc<Table>,
+    assignment: Arc<Assignment>,
     fetch: FetchSession,
     wants: Wants,
     /// Partitions whose ask may be another one now.
     touched: Vec<usize>,
     /// Partitions that have records for us, as far as we know, and their number.
     behind: Vec<bool>,
-    hungry: usize,
-    /// When all partitions are due to be looked at, and the nudges seen at the last look.
-    look_at: Instant,
+    lagging: usize,
+    /// When the next scan of all partitions is due, and the nudges seen at the last one.
+    scan_at: Instant,
     nudges_seen: u64,
-    pace: Pace,
-    ahead: Ahead,
+    sizing: Sizing,
+    pipelining: Pipelining,
     /// A Fetch that went out while an earlier answer came, and has no answer yet.
-    is_asked_ahead: bool,
+    is_pipelined: bool,
     /// The partition that it asks for from an estimated offset.
     estimated: Option<usize>,
     /// Partitions that wait for what only a connection without open requests can ask.
@@ -117,26 +117,26 @@ pub(super) struct Session {
     answered: bool,
     losses: u32,
     compare: Vec<usize>,
-    good: Vec<(usize, ReadingEnd)>,
-    /// An answer was complete since the last look.
+    progress: Vec<(usize, PartitionOutcome)>,
+    /// A response was complete since the last scan.
     complete: bool,
     /// Whether the version that was sent carries the leader epoch that fences it.
     fences: bool,
     idle: Idle,
 }
 
-impl Session {
+impl Fetcher {
     pub(super) fn new(
         mirror: Arc<MirrorPlane>,
         source: Arc<SourceClient>,
-        shared: Arc<SessionShared>,
+        shared: Arc<SharedAssignment>,
         (node, index): (i32, i32),
-    ) -> Session {
-        let pace = Pace::new(mirror.settings().fetch.response_bytes_max);
-        let mut session = Session {
+    ) -> Fetcher {
+        let sizing = Sizing::new(mirror.settings().fetch.response_bytes_max);
+        let mut fetcher = Fetcher {
             mirror,
             source,
-            table: Arc::default(),
+            assignment: Arc::default(),
             shared,
             node,
             index,
@@ -144,12 +144,12 @@ impl Session {
             wants: Wants::default(),
             touched: Vec::new(),
             behind: Vec::new(),
-            hungry: 0,
-            look_at: Instant::now(),
+            lagging: 0,
+            scan_at: Instant::now(),
             nudges_seen: 0,
-            pace,
-            ahead: Ahead::default(),
-            is_asked_ahead: false,
+            sizing,
+            pipelining: Pipelining::default(),
+            is_pipelined: false,
             estimated: None,
             starts_wanted: false,
             sent_at: Instant::now(),
@@ -161,24 +161,24 @@ impl Session {
             answered: false,
             losses: 0,
             compare: Vec::new(),
-            good: Vec::new(),
+            progress: Vec::new(),
             complete: false,
             fences: false,
             idle: Idle::default(),
         };
-        session.take_table();
-        session
+        fetcher.take_assignment();
+        fetcher
     }
 
     /// Fetches until there is nothing to fetch or the connection breaks.
-    pub(super) async fn run(mut self) -> SessionEnd {
+    pub(super) async fn run(mut self) -> FetcherEnd {
         let error = self.serve().await.err();
-        if let Some(SessionError::Client(e)) = &error
+        if let Some(FetcherError::Client(e)) = &error
             && e.is_connectivity()
         {
             self.source.reach().broker_failed(now_ms());
         }
-        SessionEnd {
+        FetcherEnd {
             error,
             answered: self.answered,
         }
@@ -191,20 +191,20 @@ impl Session {
             .versions()
             .require::<FetchRequest>(connection.peer(), FETCH_VERSIONS)?;
         loop {
-            let table = Arc::clone(&self.table);
-            if !self.take_table() {
+            let assignment = Arc::clone(&self.assignment);
+            if !self.take_assignment() {
                 return Ok(());
             }
-            if self.is_asked_ahead && !Arc::ptr_eq(&table, &self.table) {
-                // The answer that is due speaks of the old table.
+            if self.is_pipelined && !Arc::ptr_eq(&assignment, &self.assignment) {
+                // The answer that is due speaks of the old assignment.
                 connection = self.connect_again().await?;
                 connected_at = Instant::now();
             }
-            let is_asked_ahead = std::mem::take(&mut self.is_asked_ahead);
-            if is_asked_ahead {
-                self.look(None).await?;
+            let is_pipelined = std::mem::take(&mut self.is_pipelined);
+            if is_pipelined {
+                self.scan(None).await?;
             } else {
-                self.look(Some(&mut connection)).await?;
+                self.scan(Some(&mut connection)).await?;
                 self.compare_bounds(&mut connection).await?;
                 let (by_id, version) = self.version(negotiated);
                 if by_id != self.by_id {
@@ -213,15 +213,15 @@ impl Session {
                 }
                 self.renew_wants(version);
                 if self.wants.is_empty() {
-                    self.keep_books();
-                    self.nap().await;
+                    self.record_progress();
+                    self.idle_wait().await;
                     continue;
                 }
                 self.estimated = None;
                 self.send(&mut connection, version).await?;
             }
             // While the source works on the next answer.
-            self.keep_books();
+            self.record_progress();
             let Some(first) = self
                 .first_event(&mut connection, connected_at + INTERRUPT_EVERY)
                 .await?
@@ -230,17 +230,17 @@ impl Session {
                 connected_at = Instant::now();
                 continue;
             };
-            self.read_answer(&mut connection, first, is_asked_ahead, negotiated)
+            self.read_answer(&mut connection, first, is_pipelined, negotiated)
                 .await?;
             if let Some(pause) = self.idle.take_pause() {
-                self.keep_books();
+                self.record_progress();
                 self.show_idle();
                 tokio::time::sleep(pause).await;
             }
-            if self.hungry == 0
-                && let Some(rest) = self.pace.rest(self.table.slots.len())
+            if self.lagging == 0
+                && let Some(rest) = self.sizing.rest(self.assignment.partitions.len())
             {
-                self.keep_books();
+                self.record_progress();
                 tokio::time::sleep(rest).await;
             }
         }
@@ -258,16 +258,16 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the next Fetch while an answer still comes, when all that is behind is the partition that `reading` is about: it is asked for from
-    /// an estimated offset. Where several are behind, the source's other session fills the line meanwhile.
-    async fn ask_ahead(
+    /// Sends the next Fetch while an answer still comes, when all that is behind is the partition that `response` is about: it is asked for from
+    /// an estimated offset. Where several are behind, the source's other fetchers fill the link meanwhile.
+    async fn send_next(
         &mut self,
         connection: &mut Connection,
-        reading: &Reading,
+        response: &PartitionResponse,
         negotiated: i16,
     ) -> Result<()> {
-        let index = reading.index;
-        let (Some(known), Some(fetch_offset)) = (self.fetch.asked(index), reading.estimate())
+        let index = response.index;
+        let (Some(known), Some(fetch_offset)) = (self.fetch.asked(index), response.estimate())
         else {
             return Ok(());
         };
@@ -286,7 +286,7 @@ impl Session {
         self.wants.set(index, Some(ask));
         self.touched.push(index);
         self.estimated = Some(index);
-        self.is_asked_ahead = true;
+        self.is_pipelined = true;
         self.send(connection, version).await
     }
 
@@ -306,7 +306,7 @@ impl Session {
     async fn new_partitions(&self, not_before: Instant) {
         loop {
             self.shared.changed().await;
-            if self.shared.table().adds_to(&self.table) {
+            if self.shared.assignment().adds_to(&self.assignment) {
                 tokio::time::sleep_until(not_before).await;
                 return;
             }
@@ -314,7 +314,7 @@ impl Session {
     }
 
     fn limits(&self) -> FetchLimits {
-        let count = self.table.slots.len();
+        let count = self.assignment.partitions.len();
         FetchLimits {
             topics_max: count,
             partitions_max: count,
@@ -355,34 +355,34 @@ impl Session {
 
     async fn connect_again(&mut self) -> Result<Connection> {
         self.fetch.reset();
-        self.is_asked_ahead = false;
+        self.is_pipelined = false;
         self.estimated = None;
         // What was asked for and will not be answered.
-        self.look_at = Instant::now();
+        self.scan_at = Instant::now();
         self.connect().await
     }
 
-    /// Takes the newest table; false when there is nothing to fetch any more.
-    fn take_table(&mut self) -> bool {
-        let table = self.shared.table();
-        if !Arc::ptr_eq(&table, &self.table) {
-            self.keep_books();
+    /// Takes the newest assignment; false when there is nothing to fetch any more.
+    fn take_assignment(&mut self) -> bool {
+        let assignment = self.shared.assignment();
+        if !Arc::ptr_eq(&assignment, &self.assignment) {
+            self.record_progress();
             self.compare.clear();
-            let count = table.slots.len();
-            self.table = table;
+            let count = assignment.partitions.len();
+            self.assignment = assignment;
             self.fetch.reset();
             self.wants = Wants::new(count);
             self.touched.clear();
-            (self.behind, self.hungry) = (vec![true; count], count);
+            (self.behind, self.lagging) = (vec![true; count], count);
             self.answered_in = vec![0; count];
             self.complete = false;
-            self.look_at = Instant::now();
+            self.scan_at = Instant::now();
         }
-        !self.table.slots.is_empty()
+        !self.assignment.partitions.is_empty()
     }
 
     fn version(&self, negotiated: i16) -> (bool, i16) {
-        let by_id = negotiated > FETCH_BY_NAME_MAX && self.table.all_have_ids;
+        let by_id = negotiated > FETCH_BY_NAME_MAX && self.assignment.all_have_ids;
         (
             by_id,
             if by_id {
@@ -393,29 +393,30 @@ impl Session {
         )
     }
 
-    /// Looks at all partitions when that is due: what waits for its start, what may be asked for again, what changed without an answer. Without
+    /// Scans all partitions when that is due: what waits for its start, what may be asked for again, what changed without an answer. Without
     /// a connection nothing can be asked.
-    async fn look(&mut self, connection: Option<&mut Connection>) -> Result<()> {
+    async fn scan(&mut self, connection: Option<&mut Connection>) -> Result<()> {
         let (now, nudges) = (Instant::now(), self.shared.nudges());
         let asks = self.starts_wanted && connection.is_some();
-        if now < self.look_at && nudges == self.nudges_seen && !asks {
+        if now < self.scan_at && nudges == self.nudges_seen && !asks {
             return Ok(());
         }
-        (self.look_at, self.nudges_seen) = (now + look_every(self.table.slots.len()), nudges);
+        (self.scan_at, self.nudges_seen) =
+            (now + scan_every(self.assignment.partitions.len()), nudges);
         self.find_starts(connection).await?;
-        self.pace
+        self.sizing
             .configure(self.mirror.settings().fetch.response_bytes_max);
         if std::mem::take(&mut self.complete) {
             // What complete answers left out had nothing new, which is an answer too.
             let now = now_ms();
-            for (index, slot) in self.table.slots.iter().enumerate() {
+            for (index, partition) in self.assignment.partitions.iter().enumerate() {
                 if self.fetch.asked(index).is_some_and(|a| a.fetch_offset >= 0) {
-                    slot.tracked.lock().still_good(now);
+                    partition.tracked.lock().still_good(now);
                 }
             }
         }
         self.touched.clear();
-        self.touched.extend(0..self.table.slots.len());
+        self.touched.extend(0..self.assignment.partitions.len());
         Ok(())
     }
 
@@ -425,22 +426,22 @@ impl Session {
         let settings = self.mirror.settings();
         let configured = settings.fetch.partition_bytes_max;
         // The limit per partition keeps them fair; where few are behind, they share what one answer may hold.
-        let hungry = i32::try_from(self.hungry.max(1)).unwrap_or(i32::MAX);
-        let share = configured.max(self.pace.bytes_max() / hungry);
+        let lagging = i32::try_from(self.lagging.max(1)).unwrap_or(i32::MAX);
+        let share = configured.max(self.sizing.bytes_max() / lagging);
         for index in std::mem::take(&mut self.touched) {
-            let slot = &self.table.slots[index];
+            let partition = &self.assignment.partitions[index];
             let (leader, bytes_min, blocked, starts) =
-                slot.with(|s| (s.leader, s.bytes_min, s.blocked_until, s.needs_start));
-            let overlap = if slot.assignment.source_topic_id.is_some() {
+                partition.with(|s| (s.leader, s.bytes_min, s.blocked_until, s.needs_start));
+            let overlap = if partition.assignment.source_topic_id.is_some() {
                 None
             } else {
-                let overlaps = slot.with(|s| s.continuity.overlaps());
-                overlaps.then(|| tail(slot.local.log())).flatten()
+                let overlaps = partition.with(|s| s.continuity.overlaps());
+                overlaps.then(|| tail(partition.local.log())).flatten()
             };
-            if !slot.is_ready(now) || starts {
+            if !partition.is_ready(now) || starts {
                 self.wants.set(index, None);
                 if let Some(until) = blocked.filter(|&until| until > now) {
-                    self.look_at = self.look_at.min(until);
+                    self.scan_at = self.scan_at.min(until);
                 }
                 continue;
             }
@@ -451,9 +452,10 @@ impl Session {
             };
             let ask = Ask {
                 current_leader_epoch: leader.map_or(-1, |l| l.epoch),
-                fetch_offset: overlap.map_or_else(|| slot.local.log().log_end_offset(), |o| o.0),
+                fetch_offset: overlap
+                    .map_or_else(|| partition.local.log().log_end_offset(), |o| o.0),
                 last_fetched_epoch: if version >= 12 && overlap.is_none() {
-                    last_epoch(&slot.local)
+                    last_epoch(&partition.local)
                 } else {
                     -1
                 },
@@ -466,20 +468,20 @@ impl Session {
     }
 
     fn set_behind(&mut self, index: usize, behind: bool) {
-        self.hungry = self.hungry + usize::from(behind) - usize::from(self.behind[index]);
+        self.lagging = self.lagging + usize::from(behind) - usize::from(self.behind[index]);
         self.behind[index] = behind;
     }
 
-    /// Takes one answer, appending as it arrives; `ahead` = it was asked for while the one before it came.
+    /// Takes one answer, appending as it arrives; `pipelined` = its request went out while the one before it came.
     async fn read_answer(
         &mut self,
         connection: &mut Connection,
         first: FetchEvent,
-        ahead: bool,
+        pipelined: bool,
         negotiated: i16,
     ) -> Result<()> {
         let limits = self.limits();
-        let mut reading: Option<Reading> = None;
+        let mut response: Option<PartitionResponse> = None;
         let mut event = first;
         let begun = Instant::now();
         self.begun = begun;
@@ -494,24 +496,24 @@ impl Session {
                     self.header(connection, &header).await?;
                 }
                 FetchEvent::Topic { .. } => {}
-                FetchEvent::PartitionStart(start) => reading = self.begin(start),
+                FetchEvent::PartitionStart(start) => response = self.begin(start),
                 FetchEvent::Records(piece) => {
                     bytes += piece.len() as u64;
-                    if let Some(reading) = &mut reading {
-                        reading.take(&piece);
+                    if let Some(response) = &mut response {
+                        response.take(&piece);
                         let coming = Coming {
                             receiving: begun.elapsed(),
                             bytes,
                             left: connection.fetch_bytes_to_come(),
                         };
-                        if self.may_ask_ahead(reading.index) && self.ahead.is_due(coming) {
-                            self.ask_ahead(connection, reading, negotiated).await?;
+                        if self.may_pipeline(response.index) && self.pipelining.is_due(coming) {
+                            self.send_next(connection, response, negotiated).await?;
                         }
                     }
                 }
                 FetchEvent::PartitionEnd(end) => {
-                    if let Some(reading) = reading.take() {
-                        self.finish(reading, &end);
+                    if let Some(response) = response.take() {
+                        self.finish(response, &end);
                     }
                 }
                 FetchEvent::End { node_endpoints } => {
@@ -527,9 +529,10 @@ impl Session {
                         receiving: begun.elapsed(),
                         bytes,
                     };
-                    let is_full = Pace::is_full(answer);
-                    self.ahead.answered((!ahead).then_some(waited), is_full);
-                    self.pace.answered(answer);
+                    let is_full = Sizing::is_full(answer);
+                    self.pipelining
+                        .answered((!pipelined).then_some(waited), is_full);
+                    self.sizing.answered(answer);
                     return Ok(());
                 }
             }
@@ -538,10 +541,13 @@ impl Session {
     }
 
     /// Whether a Fetch for this partition may go out now; what only a connection without open requests can ask goes first.
-    fn may_ask_ahead(&self, index: usize) -> bool {
-        let is_free = !self.is_asked_ahead && !self.starts_wanted && self.compare.is_empty();
-        let has_id = self.table.slots[index].assignment.source_topic_id.is_some();
-        is_free && has_id && self.hungry == 1 && self.behind[index] && self.ahead.estimates()
+    fn may_pipeline(&self, index: usize) -> bool {
+        let is_free = !self.is_pipelined && !self.starts_wanted && self.compare.is_empty();
+        let has_id = self.assignment.partitions[index]
+            .assignment
+            .source_topic_id
+            .is_some();
+        is_free && has_id && self.lagging == 1 && self.behind[index] && self.pipelining.estimates()
     }
 
     async fn header(&mut self, connection: &Connection, header: &FetchHeader) -> Result<()> {
@@ -573,12 +579,12 @@ impl Session {
     }
 
     /// A partition's part of the answer begins; `None` when it is nothing we asked for.
-    fn begin(&mut self, start: FetchPartitionStart) -> Option<Reading> {
-        let index = self.table.find(&start)?;
+    fn begin(&mut self, start: FetchPartitionStart) -> Option<PartitionResponse> {
+        let index = self.assignment.find(&start)?;
         let known = self.fetch.asked(index);
         let asked = if self.estimated == Some(index) {
             self.estimated = None;
-            Asked::Ahead
+            Asked::Pipelined
         } else {
             self.asked_at(index, known?.fetch_offset)
         };
@@ -594,9 +600,9 @@ impl Session {
         if has_records && !self.may_take(index, asked) {
             return None;
         }
-        Some(Reading::new(
+        Some(PartitionResponse::new(
             index,
-            self.table.slots[index].clone(),
+            self.assignment.partitions[index].clone(),
             start,
             asked,
             fenced_with,
@@ -604,9 +610,9 @@ impl Session {
     }
 
     fn asked_at(&self, index: usize, offset: i64) -> Asked {
-        let slot = &self.table.slots[index];
-        let needs_proof = slot.assignment.source_topic_id.is_none();
-        if needs_proof && offset >= 0 && offset < slot.local.log().log_end_offset() {
+        let partition = &self.assignment.partitions[index];
+        let needs_proof = partition.assignment.source_topic_id.is_none();
+        if needs_proof && offset >= 0 && offset < partition.local.log().log_end_offset() {
             Asked::AtTail
         } else {
             Asked::AtEnd(offset)
@@ -615,17 +621,17 @@ impl Session {
 
     /// Whether records behind our log end may be taken without our last batch in front of them.
     fn may_take(&self, index: usize, asked: Asked) -> bool {
-        let slot = &self.table.slots[index];
-        if slot.assignment.source_topic_id.is_some() || asked == Asked::AtTail {
+        let partition = &self.assignment.partitions[index];
+        if partition.assignment.source_topic_id.is_some() || asked == Asked::AtTail {
             return true;
         }
-        let end = slot.local.log().log_end_offset();
-        is_empty(&slot.local) || slot.with(|s| s.continuity.may_take(self.begun, end))
+        let end = partition.local.log().log_end_offset();
+        is_empty(&partition.local) || partition.with(|s| s.continuity.may_take(self.begun, end))
     }
 
-    fn finish(&mut self, reading: Reading, tags: &FetchPartitionEnd) {
-        let (index, slot) = (reading.index, reading.slot.clone());
-        let code = ErrorCode(reading.start.error_code);
+    fn finish(&mut self, response: PartitionResponse, tags: &FetchPartitionEnd) {
+        let (index, partition) = (response.index, response.partition.clone());
+        let code = ErrorCode(response.start.error_code);
         if code != ErrorCode::NONE {
             self.idle.moved();
             self.fetch.name_again(index, &mut self.wants);
@@ -639,51 +645,51 @@ impl Session {
                 "the source's log differs from ours: its epoch {} ends at offset {}, ours goes on to {}",
                 diverging.epoch,
                 diverging.end_offset,
-                slot.local.log().log_end_offset()
+                partition.local.log().log_end_offset()
             );
-            self.mirror.diverged(&slot, text);
+            self.mirror.diverged(&partition, text);
             return;
         }
-        let bytes = reading.start.records_len.unwrap_or(0);
-        match reading.end() {
+        let bytes = response.start.records_len.unwrap_or(0);
+        match response.end() {
             Ok(end) if end.doubtful => {
                 // It is compared in full, as compaction may have changed the batch.
-                slot.with(|s| s.doubt());
+                partition.with(|s| s.doubt());
                 self.mirror.wake();
             }
             Ok(end) => {
-                slot.with(|s| s.bytes_min = end.cut_batch_bytes);
+                partition.with(|s| s.bytes_min = end.cut_batch_bytes);
                 if end.proven {
-                    let behind = end.high_watermark > slot.local.log().log_end_offset();
-                    slot.with(|s| s.continuity.proven(self.begun, behind));
+                    let behind = end.high_watermark > partition.local.log().log_end_offset();
+                    partition.with(|s| s.continuity.proven(self.begun, behind));
                 }
                 if end.moved_nothing {
-                    self.mirror.took_nothing(&slot, &end, bytes);
+                    self.mirror.took_nothing(&partition, &end, bytes);
                     return;
                 }
                 if end.appended.is_some() {
                     self.idle.moved();
                 }
                 if end.left_a_gap {
-                    self.ahead.left_a_gap();
+                    self.pipelining.left_a_gap();
                 }
-                let local_end = slot.local.log().log_end_offset();
+                let local_end = partition.local.log().log_end_offset();
                 self.set_behind(index, end.high_watermark > local_end);
-                self.good.push((index, end));
+                self.progress.push((index, end));
             }
             Err(trouble) => {
                 self.fetch.name_again(index, &mut self.wants);
-                self.mirror.troubled(&slot, trouble);
+                self.mirror.append_failed(&partition, trouble);
             }
         }
     }
 
     fn partition_error(&mut self, index: usize, code: ErrorCode, tags: &FetchPartitionEnd) {
-        let slot = self.table.slots[index].clone();
+        let partition = self.assignment.partitions[index].clone();
         let text = format!(
             "the source answered {} for {}: {}",
             code.name(),
-            slot.name(),
+            partition.name(),
             code.message()
         );
         match on_error(code) {
@@ -693,29 +699,29 @@ impl Session {
                     node: l.leader_id,
                     epoch: l.leader_epoch,
                 });
-                let known = slot.with(|s| s.leader);
+                let known = partition.with(|s| s.leader);
                 let moved = hint.filter(|h| known.is_none_or(|k| h.epoch >= k.epoch && *h != k));
-                slot.with(|s| s.set_leader(moved));
+                partition.with(|s| s.set_leader(moved));
                 if moved.is_none() {
-                    slot.back_off(&text, now_ms());
-                    self.mirror.refresh_wanted(&slot.name().topic);
+                    partition.back_off(&text, now_ms());
+                    self.mirror.refresh_wanted(&partition.name().topic);
                 } else {
-                    self.mirror.stalled(&slot, &text);
+                    self.mirror.stalled(&partition, &text);
                 }
                 self.mirror.wake();
             }
             OnError::LookAtTopic => {
-                slot.with(|s| s.set_leader(None));
-                slot.back_off(&text, now_ms());
-                self.mirror.refresh_wanted(&slot.name().topic);
+                partition.with(|s| s.set_leader(None));
+                partition.back_off(&text, now_ms());
+                self.mirror.refresh_wanted(&partition.name().topic);
                 self.mirror.wake();
             }
-            OnError::Wait => slot.back_off(&text, now_ms()),
+            OnError::Wait => partition.back_off(&text, now_ms()),
             OnError::CompareBounds => {
                 self.compare.push(index);
-                self.mirror.stalled(&slot, &text);
+                self.mirror.stalled(&partition, &text);
             }
-            OnError::Fail(failure) => self.mirror.failed(&slot, failure),
+            OnError::Fail(failure) => self.mirror.failed(&partition, failure),
         }
     }
 
@@ -740,10 +746,11 @@ impl Session {
     }
 
     /// What is left to do after an answer that nothing waits for: progress, log start, leader epochs.
-    fn keep_books(&mut self) {
+    fn record_progress(&mut self) {
         let now = now_ms();
-        for (index, end) in std::mem::take(&mut self.good) {
-            self.mirror.answered(&self.table.slots[index], &end, now);
+        for (index, end) in std::mem::take(&mut self.progress) {
+            self.mirror
+                .answered(&self.assignment.partitions[index], &end, now);
         }
     }
 
@@ -751,18 +758,18 @@ impl Session {
     fn show_idle(&self) {
         let Some(text) = self.idle.text() else { return };
         let now = now_ms();
-        for slot in self.table.slots.iter().filter(|s| s.is_live()) {
-            slot.tracked.lock().troubled(&text, now);
+        for partition in self.assignment.partitions.iter().filter(|s| s.is_live()) {
+            partition.tracked.lock().set_error(&text, now);
         }
     }
 
     /// Sleeps until a partition may be asked for again or the table changes.
-    async fn nap(&mut self) {
+    async fn idle_wait(&mut self) {
         let now = Instant::now();
-        let live = self.table.slots.iter().filter(|s| s.is_live());
+        let live = self.assignment.partitions.iter().filter(|s| s.is_live());
         let next = live.filter_map(|s| s.with(|s| s.blocked_until)).min();
-        let until = next.unwrap_or(now + NAP_MAX).min(now + NAP_MAX);
+        let until = next.unwrap_or(now + IDLE_WAIT_MAX).min(now + IDLE_WAIT_MAX);
         let _ = tokio::time::timeout_at(until, self.shared.changed()).await;
-        self.look_at = Instant::now();
+        self.scan_at = Instant::now();
     }
 }

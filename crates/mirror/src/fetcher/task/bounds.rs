@@ -8,30 +8,38 @@ use tarn_wire::messages::ListOffsetsRequest;
 use tarn_wire::{ErrorCode, Message, Str};
 use tokio::time::Instant;
 
-use super::{Result, Session};
+use super::{Fetcher, Result};
 use crate::fetcher::answers::{OnError, OutOfRange, on_error, out_of_range};
-use crate::fetcher::slot::{Slot, last_epoch};
+use crate::fetcher::partition_state::{PartitionFetchState, last_epoch};
 use crate::source::{bounds_request, now_ms, read_bounds};
 
 /// Partitions in one ListOffsets.
 const BOUNDS_CHUNK: usize = 1_000;
 
-impl Session {
+impl Fetcher {
     /// Empty logs begin where the source's log begins.
     pub(super) async fn find_starts(&mut self, connection: Option<&mut Connection>) -> Result<()> {
         let now = Instant::now();
-        let needs = |slot: &&Arc<Slot>| slot.is_ready(now) && slot.with(|s| s.needs_start);
-        let slots: Vec<Arc<Slot>> = self.table.slots.iter().filter(needs).cloned().collect();
-        self.starts_wanted = connection.is_none() && !slots.is_empty();
+        let needs = |partition: &&Arc<PartitionFetchState>| {
+            partition.is_ready(now) && partition.with(|s| s.needs_start)
+        };
+        let partitions: Vec<Arc<PartitionFetchState>> = self
+            .assignment
+            .partitions
+            .iter()
+            .filter(needs)
+            .cloned()
+            .collect();
+        self.starts_wanted = connection.is_none() && !partitions.is_empty();
         let Some(connection) = connection else {
             return Ok(());
         };
-        for chunk in slots.chunks(BOUNDS_CHUNK) {
+        for chunk in partitions.chunks(BOUNDS_CHUNK) {
             let starts = self.bounds(connection, chunk, false).await?;
-            for (slot, start) in chunk.iter().zip(starts) {
+            for (partition, start) in chunk.iter().zip(starts) {
                 match start {
-                    Ok(start) => self.mirror.start_at(slot, start),
-                    Err(code) => self.bounds_error(slot, code),
+                    Ok(start) => self.mirror.start_at(partition, start),
+                    Err(code) => self.bounds_error(partition, code),
                 }
             }
         }
@@ -41,58 +49,70 @@ impl Session {
     /// Partitions whose log end was out of range at the source.
     pub(super) async fn compare_bounds(&mut self, connection: &mut Connection) -> Result<()> {
         let indices = std::mem::take(&mut self.compare);
-        let slots: Vec<Arc<Slot>> = indices
+        let partitions: Vec<Arc<PartitionFetchState>> = indices
             .iter()
-            .map(|&i| self.table.slots[i].clone())
+            .map(|&i| self.assignment.partitions[i].clone())
             .collect();
         self.touched.extend(indices);
-        for chunk in slots.chunks(BOUNDS_CHUNK) {
+        for chunk in partitions.chunks(BOUNDS_CHUNK) {
             let starts = self.bounds(connection, chunk, false).await?;
             let ends = self.bounds(connection, chunk, true).await?;
-            for ((slot, start), end) in chunk.iter().zip(starts).zip(ends) {
+            for ((partition, start), end) in chunk.iter().zip(starts).zip(ends) {
                 match (start, end) {
-                    (Ok(start), Ok(end)) => self.resolve_range(slot, start, end),
-                    (Err(code), _) | (_, Err(code)) => self.bounds_error(slot, code),
+                    (Ok(start), Ok(end)) => self.resolve_range(partition, start, end),
+                    (Err(code), _) | (_, Err(code)) => self.bounds_error(partition, code),
                 }
             }
         }
         Ok(())
     }
 
-    fn resolve_range(&self, slot: &Arc<Slot>, source_start: i64, source_end: i64) {
-        let local_end = slot.local.log().log_end_offset();
-        match out_of_range(local_end, last_epoch(&slot.local), source_start, source_end) {
-            OutOfRange::StartAt { offset, skipped } => self.mirror.skip_to(slot, offset, skipped),
-            OutOfRange::Diverged(text) => self.mirror.diverged(slot, text),
-            OutOfRange::Again(text) => slot.back_off(&text, now_ms()),
+    fn resolve_range(
+        &self,
+        partition: &Arc<PartitionFetchState>,
+        source_start: i64,
+        source_end: i64,
+    ) {
+        let local_end = partition.local.log().log_end_offset();
+        match out_of_range(
+            local_end,
+            last_epoch(&partition.local),
+            source_start,
+            source_end,
+        ) {
+            OutOfRange::StartAt { offset, skipped } => {
+                self.mirror.skip_to(partition, offset, skipped)
+            }
+            OutOfRange::Diverged(text) => self.mirror.diverged(partition, text),
+            OutOfRange::Again(text) => partition.back_off(&text, now_ms()),
         }
     }
 
-    fn bounds_error(&self, slot: &Arc<Slot>, code: ErrorCode) {
+    fn bounds_error(&self, partition: &Arc<PartitionFetchState>, code: ErrorCode) {
         let text = format!(
             "the source refused ListOffsets of {}: {}",
-            slot.name(),
+            partition.name(),
             code.name()
         );
         match on_error(code) {
-            OnError::Fail(failure) => self.mirror.failed(slot, failure),
+            OnError::Fail(failure) => self.mirror.failed(partition, failure),
             OnError::FindLeader | OnError::LookAtTopic => {
-                slot.with(|s| s.set_leader(None));
-                slot.back_off(&text, now_ms());
-                self.mirror.refresh_wanted(&slot.name().topic);
+                partition.with(|s| s.set_leader(None));
+                partition.back_off(&text, now_ms());
+                self.mirror.refresh_wanted(&partition.name().topic);
                 self.mirror.wake();
             }
-            OnError::Wait | OnError::CompareBounds => slot.back_off(&text, now_ms()),
+            OnError::Wait | OnError::CompareBounds => partition.back_off(&text, now_ms()),
         }
     }
 
     async fn bounds(
         &self,
         connection: &mut Connection,
-        slots: &[Arc<Slot>],
+        partitions: &[Arc<PartitionFetchState>],
         end: bool,
     ) -> Result<Vec<std::result::Result<i64, ErrorCode>>> {
-        let names: Vec<(Str, i32)> = slots
+        let names: Vec<(Str, i32)> = partitions
             .iter()
             .map(|s| (s.name().topic.clone(), s.name().partition))
             .collect();
