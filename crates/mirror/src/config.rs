@@ -1,14 +1,16 @@
 //! Configuration of mirrors: the one table of keys of resource type 64 (mirroring.md §16.3, §16.4), their three spellings, and the typed view
-//! the rest of the room uses. The broker-wide keys are in [`broker`], the patterns in [`patterns`].
+//! the rest of the room uses. The broker-wide keys are in [`broker`], the patterns in [`patterns`] and [`compiled`].
 //!
 //! A mirror exists if and only if it has at least one key in the metadata log; keys are stored under their canonical (early/late) spelling.
 
 pub mod broker;
+pub mod compiled;
 mod keys;
 pub mod patterns;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use tarn_metadata::config::{ConfigDef, ConfigValue, split_list};
 use tarn_metadata::{ConfigResource, Image, ResourceType};
@@ -31,6 +33,8 @@ pub const BOOTSTRAP_SERVERS: &str = "bootstrap.servers";
 pub const TOPICS_INCLUDE: &str = "mirror.topics.include";
 /// `mirror.topics.exclude`.
 pub const TOPICS_EXCLUDE: &str = "mirror.topics.exclude";
+/// `mirror.topic.properties.exclude`.
+const PROPERTIES_EXCLUDE: &str = "mirror.topic.properties.exclude";
 
 /// Every key of the table stands behind this; hidden keys begin with a dot and stand before it.
 const AFTER_HIDDEN: &str = "/";
@@ -254,9 +258,25 @@ impl MirrorConfig {
     }
 
     /// Topics that join by themselves: include minus exclude. Include is empty by default.
-    pub fn topic_patterns(&self) -> Result<(Patterns, Patterns), PatternError> {
+    pub fn topic_patterns(&self) -> Result<(Arc<Patterns>, Arc<Patterns>), PatternError> {
         let (include, exclude) = self.topic_lists();
-        Ok((Patterns::new(&include)?, Patterns::new(&exclude)?))
+        Ok((Patterns::shared(&include)?, Patterns::shared(&exclude)?))
+    }
+
+    /// Compiles every list of patterns that the room asks this definition for, away from async workers; known while the result is held.
+    pub async fn prepare_patterns(&self) -> Vec<Arc<Patterns>> {
+        let mut held = Vec::new();
+        for key in [TOPICS_INCLUDE, TOPICS_EXCLUDE, PROPERTIES_EXCLUDE] {
+            let written = self
+                .get(key)
+                .or_else(|| self.defaults.get(key).map(String::as_str));
+            let default = definition(key).and_then(|def| def.default);
+            // A written list that is refused is told where it is used.
+            for list in written.into_iter().chain(default).map(split_list) {
+                held.extend(Patterns::prepared(list).await.ok());
+            }
+        }
+        held
     }
 
     /// The lists behind [`MirrorConfig::topic_patterns`], as written.
@@ -265,8 +285,8 @@ impl MirrorConfig {
     }
 
     /// Topic configs that are not synchronised.
-    pub fn excluded_properties(&self) -> Result<Patterns, PatternError> {
-        Patterns::new(&self.list("mirror.topic.properties.exclude"))
+    pub fn excluded_properties(&self) -> Result<Arc<Patterns>, PatternError> {
+        Patterns::shared(&self.list(PROPERTIES_EXCLUDE))
     }
 
     /// What the data plane needs to reach and read the source.

@@ -28,6 +28,7 @@ use tracing::warn;
 use self::forms::{MirrorRequest, Parsed, Proof};
 pub use self::reply::MirrorReply;
 use crate::commands::{self, AlterOp, Decision, Planner};
+use crate::config::patterns::Patterns;
 use crate::config::{BrokerSettings, DescribedKey, MirrorConfig};
 use crate::dialect::{Caller, CallerDialects, Dialect, DialectMemory, MirrorError, WireDialect};
 use crate::epochs::EpochBumper;
@@ -142,6 +143,10 @@ impl MirrorService {
                 .runtime()
                 .apply(&image, self.tools.settings.broker_id);
             self.life.apply(&image);
+            if delta.mirrors().next().is_some() || before.mirrors().next().is_none() {
+                let compiled = self.prepare_patterns(&image).await;
+                self.wanted.lock().keep(compiled);
+            }
             self.refresher.apply(&image);
             for change in delta
                 .topics
@@ -156,6 +161,16 @@ impl MirrorService {
             }
             before = image;
         }
+    }
+
+    /// Compiles the lists of all mirrors, so that neither a refresh nor a client's unknown name has to.
+    async fn prepare_patterns(&self, image: &Image) -> Vec<Arc<Patterns>> {
+        let mut held = Vec::new();
+        for (name, _) in image.mirrors() {
+            let config = MirrorConfig::of(image, name, &self.tools.settings);
+            held.extend(config.prepare_patterns().await);
+        }
+        held
     }
 
     async fn replicas_caught_up(&self, offset: i64) {

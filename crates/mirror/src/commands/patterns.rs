@@ -1,6 +1,9 @@
 //! The stored lists of a mirror (`mirror.topics.include`, `mirror.topics.exclude`) as an add changes them, and what they say about the topics
 //! that it names. Pure: gives records and refusals.
 
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
+
 use tarn_metadata::config::split_list;
 use tarn_metadata::{DesiredState, Image, Membership, Record};
 use tarn_wire::Str;
@@ -11,6 +14,9 @@ use crate::config::patterns::{PatternError, Patterns};
 use crate::config::{MirrorConfig, TOPICS_EXCLUDE, TOPICS_INCLUDE};
 use crate::dialect::MirrorError;
 
+/// Refusals of one decision that name the pattern they are for; the others say "a pattern".
+const NAMINGS_MAX: usize = 10;
+
 /// The lists in force and what the request says about them.
 pub(super) struct PatternChange<'a> {
     request: &'a AddTopics,
@@ -19,6 +25,11 @@ pub(super) struct PatternChange<'a> {
     exclude: String,
     /// Somebody wrote the exclusion: members that match it are failed over at the next refresh.
     exclude_is_written: bool,
+    /// The exclusions of the request and of the mirror, compiled once for all topics of a decision.
+    asked: Arc<Patterns>,
+    stored: OnceCell<Option<Arc<Patterns>>>,
+    /// Refusals that may still name the pattern they are for.
+    namings: Cell<usize>,
 }
 
 fn bad(error: PatternError) -> MirrorError {
@@ -36,8 +47,8 @@ impl<'a> PatternChange<'a> {
         stored: &MirrorConfig,
         request: &'a AddTopics,
     ) -> Result<PatternChange<'a>, MirrorError> {
-        Patterns::new(&request.include).map_err(bad)?;
-        let exclude = Patterns::new(&request.exclude).map_err(bad)?;
+        Patterns::shared(&strings(&request.include)).map_err(bad)?;
+        let exclude = Patterns::shared(&strings(&request.exclude)).map_err(bad)?;
         if let Some(both) = request.include.iter().find(|p| request.exclude.contains(p)) {
             return Err(MirrorError::InvalidRequest(format!(
                 "'{both}' is to be included and excluded by one request"
@@ -66,6 +77,9 @@ impl<'a> PatternChange<'a> {
             include: in_force(TOPICS_INCLUDE),
             exclude: in_force(TOPICS_EXCLUDE),
             exclude_is_written: stored.get(TOPICS_EXCLUDE).is_some(),
+            asked: exclude,
+            stored: OnceCell::new(),
+            namings: Cell::new(NAMINGS_MAX),
         })
     }
 
@@ -81,19 +95,29 @@ impl<'a> PatternChange<'a> {
         if !self.stores() && !self.exclude_is_written {
             return None;
         }
-        let list = split_list(&self.exclude)
-            .into_iter()
-            .filter(|pattern| pattern != topic)
-            .chain(strings(&self.request.exclude));
-        let list: Vec<String> = list.collect();
-        let excluded = Patterns::new(&list).is_ok_and(|patterns| patterns.matches(topic));
-        excluded.then(|| {
-            MirrorError::InvalidRequest(format!(
-                "Topic '{topic}' is excluded by {} in {TOPICS_EXCLUDE} of mirror '{}'; take it out of that list to mirror the topic",
-                culprit(topic, &list),
-                self.request.mirror
-            ))
-        })
+        let stored = self
+            .stored
+            .get_or_init(|| Patterns::shared(&split_list(&self.exclude)).ok());
+        let by_stored = stored.as_ref().is_some_and(|p| p.match_besides(topic));
+        if !by_stored && !self.asked.matches(topic) {
+            return None;
+        }
+        let mut list = if by_stored {
+            split_list(&self.exclude)
+        } else {
+            strings(&self.request.exclude)
+        };
+        list.retain(|pattern| !by_stored || pattern != topic);
+        let left = self.namings.get();
+        self.namings.set(left.saturating_sub(1));
+        if left == 0 {
+            list.clear();
+        }
+        Some(MirrorError::InvalidRequest(format!(
+            "Topic '{topic}' is excluded by {} in {TOPICS_EXCLUDE} of mirror '{}'; take it out of that list to mirror the topic",
+            culprit(topic, &list),
+            self.request.mirror
+        )))
     }
 
     /// The changed lists, given the topics that joined and those that were refused. A refused request changes nothing.
@@ -125,12 +149,16 @@ impl<'a> PatternChange<'a> {
     }
 }
 
-/// The entry of a list that matches a topic, as a text shows it.
+/// The first entry of a list that matches a topic, as a text shows it. Found by halves, so that it costs at most what compiling the list
+/// did.
 fn culprit(topic: &str, list: &[String]) -> String {
-    let matching = list.iter().find(|pattern| {
-        Patterns::new(std::slice::from_ref(*pattern)).is_ok_and(|p| p.matches(topic))
-    });
-    matching.map_or_else(
+    let mut rest = list;
+    while rest.len() > 1 {
+        let (first, second) = rest.split_at(rest.len() / 2);
+        let is_in_first = Patterns::new(first).is_ok_and(|p| p.matches(topic));
+        rest = if is_in_first { first } else { second };
+    }
+    rest.first().map_or_else(
         || "a pattern".to_owned(),
         |pattern| format!("the pattern '{pattern}'"),
     )

@@ -33,7 +33,9 @@ fn addresses(value: &ConfigValue) -> Result<(), String> {
 
 fn regexes(value: &ConfigValue) -> Result<(), String> {
     match value {
-        ConfigValue::List(list) => Patterns::new(list).map(|_| ()).map_err(|e| e.to_string()),
+        ConfigValue::List(list) => Patterns::shared(list)
+            .map(|_| ())
+            .map_err(|e| e.to_string()),
         _ => Err("must be a list of regular expressions".into()),
     }
 }

@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 
 use regex::bytes::{Regex, RegexBuilder};
+use regex_syntax::ast::{self, Ast, Flag, Flags, GroupKind};
+use regex_syntax::hir::translate::TranslatorBuilder;
 
 /// Longest single pattern, in bytes.
 pub const PATTERN_LEN_MAX: usize = 4 * 1024;
@@ -11,7 +13,14 @@ pub const PATTERN_LEN_MAX: usize = 4 * 1024;
 /// Most patterns of one list.
 pub const PATTERNS_MAX: usize = 10_000;
 
-/// Largest compiled form of all patterns of one list together, in bytes. It bounds the time to compile them too: some ten milliseconds.
+/// Most bytes of one list, names and expressions together.
+pub const LIST_LEN_MAX: usize = 1 << 20;
+
+/// Most bytes of all expressions of one list together; plain names are none. With [`COMPILED_SIZE_MAX`] it bounds the time to compile a
+/// list: tens of milliseconds, so that a list with expressions is compiled where a thread may block (`compiled.rs`).
+pub const EXPRESSIONS_LEN_MAX: usize = 64 * 1024;
+
+/// Largest compiled form of all patterns of one list together, in bytes.
 const COMPILED_SIZE_MAX: usize = 1 << 20;
 
 /// Memory of a list for the states met while matching, in bytes.
@@ -49,16 +58,6 @@ fn is_plain(pattern: &str) -> bool {
     pattern.bytes().all(plain)
 }
 
-/// As Java reads them: classes such as `\w` mean ASCII, which is all that topic names have.
-fn builder(pattern: &str, size_max: usize) -> RegexBuilder {
-    let mut builder = RegexBuilder::new(pattern);
-    builder
-        .unicode(false)
-        .size_limit(size_max)
-        .dfa_size_limit(MATCHING_SIZE_MAX);
-    builder
-}
-
 impl Patterns {
     /// Compiles a list; empty parts are dropped.
     pub fn new<S: AsRef<str>>(list: &[S]) -> Result<Patterns, PatternError> {
@@ -66,8 +65,13 @@ impl Patterns {
             let reason = format!("more than {PATTERNS_MAX} patterns in one list");
             return Err(fail("…", &reason));
         }
+        let bytes: usize = list.iter().map(|s| s.as_ref().len()).sum();
+        if bytes > LIST_LEN_MAX {
+            let reason = format!("the list has {bytes} bytes, more than {LIST_LEN_MAX}");
+            return Err(fail("…", &reason));
+        }
         let mut patterns = Patterns::default();
-        let mut alternatives: Vec<&str> = Vec::new();
+        let (mut alternatives, mut bytes) = (Vec::new(), 0);
         for pattern in list.iter().map(|s| s.as_ref().trim()) {
             if pattern.is_empty() {
                 continue;
@@ -83,10 +87,19 @@ impl Patterns {
                 true if pattern.contains('.') => patterns.dotted.push(pattern.to_owned()),
                 true => {}
                 false => {
-                    check_syntax(pattern)?;
+                    bytes += pattern.len();
                     alternatives.push(pattern);
                 }
             }
+        }
+        if bytes > EXPRESSIONS_LEN_MAX {
+            let reason = format!(
+                "the expressions of the list have {bytes} bytes, more than {EXPRESSIONS_LEN_MAX}"
+            );
+            return Err(fail(alternatives[0], &reason));
+        }
+        for pattern in &alternatives {
+            check_syntax(pattern)?;
         }
         patterns.regex = compile(&alternatives)?;
         Ok(patterns)
@@ -97,36 +110,88 @@ impl Patterns {
         self.names.is_empty()
     }
 
+    /// Whether nothing needs to be compiled for this list, however long it is.
+    pub(crate) fn are_plain<S: AsRef<str>>(list: &[S]) -> bool {
+        list.iter().all(|s| is_plain(s.as_ref().trim()))
+    }
+
+    /// Whether an entry other than the name itself matches it.
+    pub fn match_besides(&self, name: &str) -> bool {
+        self.matches_dotted(name, |pattern| pattern != name) || self.matches_expression(name)
+    }
+
     /// Whether the name equals an entry or is matched as a whole.
     pub fn matches(&self, name: &str) -> bool {
-        let dots_match = |pattern: &String| {
+        self.names.contains(name)
+            || self.matches_dotted(name, |_| true)
+            || self.matches_expression(name)
+    }
+
+    fn matches_dotted(&self, name: &str, counts: impl Fn(&str) -> bool) -> bool {
+        let dots_match = |pattern: &&String| {
             let mut pairs = pattern.bytes().zip(name.bytes());
             pattern.len() == name.len() && pairs.all(|(p, n)| p == b'.' || p == n)
         };
-        self.names.contains(name)
-            || self.dotted.iter().any(dots_match)
-            || self
-                .regex
-                .as_ref()
-                .is_some_and(|regex| regex.is_match(name.as_bytes()))
+        self.dotted
+            .iter()
+            .filter(dots_match)
+            .any(|pattern| counts(pattern))
+    }
+
+    fn matches_expression(&self, name: &str) -> bool {
+        let regex = self.regex.as_ref();
+        regex.is_some_and(|regex| regex.is_match(name.as_bytes()))
     }
 }
 
-/// Refuses what is no regular expression by itself, without compiling it.
+/// Refuses what is no regular expression by itself, without compiling it; and what switches Unicode on, where a class of two bytes becomes
+/// one of several hundred ranges: 4 KiB of them took 300 ms.
 fn check_syntax(pattern: &str) -> Result<(), PatternError> {
-    match builder(pattern, 0).build() {
-        Ok(_) | Err(regex::Error::CompiledTooBig(_)) => Ok(()),
-        Err(error) => Err(fail(pattern, &last_line(&error.to_string()))),
+    let bad = |text: String| fail(pattern, &last_line(&text));
+    let ast = ast::parse::Parser::new().parse(pattern);
+    let ast = ast.map_err(|e| bad(e.to_string()))?;
+    ast::visit(&ast, NoUnicode).map_err(|()| {
+        let reason = "the flag 'u' is not allowed, classes are those of ASCII";
+        fail(pattern, reason)
+    })?;
+    let mut translator = TranslatorBuilder::new().unicode(false).utf8(false).build();
+    let read = translator.translate(pattern, &ast);
+    read.map(|_| ()).map_err(|e| bad(e.to_string()))
+}
+
+/// Fails at the first group or flag that switches Unicode on.
+struct NoUnicode;
+
+impl ast::Visitor for NoUnicode {
+    type Output = ();
+    type Err = ();
+
+    fn finish(self) -> Result<(), ()> {
+        Ok(())
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), ()> {
+        let on = |flags: &Flags| flags.flag_state(Flag::Unicode) == Some(true);
+        let is_on = match ast {
+            Ast::Flags(set) => on(&set.flags),
+            Ast::Group(group) => matches!(&group.kind, GroupKind::NonCapturing(f) if on(f)),
+            _ => false,
+        };
+        if is_on { Err(()) } else { Ok(()) }
     }
 }
 
-/// One automaton for all patterns, so that they share one size.
+/// One automaton for all patterns, so that they share one size. As Java reads them: classes such as `\w` mean ASCII, which is all that topic
+/// names have.
 fn compile(alternatives: &[&str]) -> Result<Option<Regex>, PatternError> {
     let Some(first) = alternatives.first() else {
         return Ok(None);
     };
     let joined = format!("^(?:(?:{}))$", alternatives.join(")|(?:"));
-    builder(&joined, COMPILED_SIZE_MAX)
+    RegexBuilder::new(&joined)
+        .unicode(false)
+        .size_limit(COMPILED_SIZE_MAX)
+        .dfa_size_limit(MATCHING_SIZE_MAX)
         .build()
         .map(Some)
         .map_err(|error| {
@@ -184,7 +249,7 @@ mod tests {
     /// H07: all patterns of a list share one size, so that a list costs what one pattern may cost, in memory and in time.
     #[test]
     fn a_list_has_one_size_for_all_its_patterns() {
-        let bombs: Vec<String> = (0..200).map(|n| format!("a{n}(?u:\\w{{20}})")).collect();
+        let bombs: Vec<String> = (0..200).map(|n| format!("a{n}\\w{{400}}")).collect();
         let started = std::time::Instant::now();
         let error = Patterns::new(&bombs).unwrap_err();
         assert!(error.reason.contains("compiled together"), "{error}");
@@ -199,6 +264,40 @@ mod tests {
         }
         assert!(!patterns.matches("team-3xorders") && !patterns.matches("team.topic-5000"));
         assert!(started.elapsed().as_secs() < 2, "{:?}", started.elapsed());
+    }
+
+    /// F-6: what is large is refused before anything is compiled; Unicode classes are not what names are made of.
+    #[test]
+    fn what_would_take_long_to_compile_is_refused_by_its_length() {
+        let started = std::time::Instant::now();
+        let huge: Vec<String> = (0..10_000)
+            .map(|n| format!("{n}{}", "\\w".repeat(2_000)))
+            .collect();
+        let reason = Patterns::new(&huge).unwrap_err().reason;
+        assert!(reason.contains("more than 1048576"), "{reason}");
+        let reason = Patterns::new(&huge[..20]).unwrap_err().reason;
+        assert!(
+            reason.contains("the expressions of the list have 80030 bytes"),
+            "{reason}"
+        );
+        let unicode = ["(?u)\\w", "a(?iu:b)*", "(?u:\\pL{3})"];
+        for pattern in unicode {
+            let reason = Patterns::new(&[pattern]).unwrap_err().reason;
+            assert!(reason.starts_with("the flag 'u'"), "{pattern}: {reason}");
+        }
+        Patterns::new(&["(?-u)\\w", "(?i:b)*", "\\(?u"]).unwrap();
+        assert!(
+            started.elapsed().as_millis() < 900,
+            "{:?}",
+            started.elapsed()
+        );
+    }
+
+    #[test]
+    fn an_entry_that_is_the_name_itself_can_be_left_out_of_a_match() {
+        let p = Patterns::new(&["a.b", "cd", "x.*"]).unwrap();
+        assert!(p.matches("a.b") && !p.match_besides("a.b") && !p.match_besides("cd"));
+        assert!(p.match_besides("axb") && p.match_besides("xy"));
     }
 
     #[test]

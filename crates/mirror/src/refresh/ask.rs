@@ -10,6 +10,7 @@ use tarn_replica::ReplicaManager;
 use tarn_wire::Str;
 
 use crate::commands::SourceFacts;
+use crate::config::compiled::blocking;
 use crate::config::patterns::Patterns;
 use crate::config::{CARRIED, MirrorConfig};
 use crate::lifecycle::Tools;
@@ -151,16 +152,20 @@ pub fn loop_text(topic: &str, foreign_mirror: &str) -> String {
 }
 
 /// Source topics that patterns name: matched by `wanted` and not by `without`; internal topics never.
-pub fn select<'a>(
-    topics: &'a [SourceTopic],
-    wanted: &Patterns,
-    without: &Patterns,
-) -> Vec<&'a SourceTopic> {
-    topics
-        .iter()
-        .filter(|t| !crate::commands::is_internal(&t.name))
-        .filter(|t| wanted.matches(&t.name) && !without.matches(&t.name))
-        .collect()
+pub async fn select(
+    mut topics: Vec<SourceTopic>,
+    wanted: &Arc<Patterns>,
+    without: &Arc<Patterns>,
+) -> Vec<SourceTopic> {
+    let (wanted, without) = (wanted.clone(), without.clone());
+    blocking(move || {
+        topics.retain(|t| {
+            let name = &t.name;
+            !crate::commands::is_internal(name) && wanted.matches(name) && !without.matches(name)
+        });
+        topics
+    })
+    .await
 }
 
 #[cfg(test)]

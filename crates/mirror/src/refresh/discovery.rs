@@ -10,6 +10,8 @@ use super::Refresher;
 use super::ask;
 use super::problems::{Found, ProblemKind};
 use crate::commands::{AddTopic, AddTopics, Planner, SourceFacts, add_topics};
+use crate::config::compiled::blocking;
+use crate::config::patterns::Patterns;
 use crate::config::{MirrorConfig, TOPICS_EXCLUDE};
 use crate::dialect::MirrorError;
 use crate::seam::{Source, SourceError, SourceTopic};
@@ -34,11 +36,8 @@ impl Refresher {
             return Ok(());
         }
         let all = source.all_topics().await?;
-        let fresh: Vec<SourceTopic> = ask::select(&all, &include, &exclude)
-            .into_iter()
-            .filter(|t| image.membership(&t.name).is_none())
-            .cloned()
-            .collect();
+        let mut fresh = ask::select(all, &include, &exclude).await;
+        fresh.retain(|t| image.membership(&t.name).is_none());
         if fresh.is_empty() {
             return Ok(());
         }
@@ -99,17 +98,18 @@ impl Refresher {
         Ok(())
     }
 
-    async fn stop_excluded(
-        &self,
-        mirror: &Str,
-        image: &Image,
-        exclude: &crate::config::patterns::Patterns,
-    ) {
-        let topics: Vec<Str> = image
+    async fn stop_excluded(&self, mirror: &Str, image: &Image, exclude: &Arc<Patterns>) {
+        let mut topics: Vec<Str> = image
             .members_of(mirror)
-            .filter(|(topic, m)| m.desired == DesiredState::Mirroring && exclude.matches(topic))
+            .filter(|(_, m)| m.desired == DesiredState::Mirroring)
             .map(|(topic, _)| topic.clone())
             .collect();
+        let exclude = exclude.clone();
+        let topics = blocking(move || {
+            topics.retain(|topic| exclude.matches(topic));
+            topics
+        })
+        .await;
         if !topics.is_empty() {
             self.fail_over(mirror, &topics, "stop excluded topics")
                 .await;

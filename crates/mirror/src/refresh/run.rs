@@ -152,6 +152,7 @@ impl Refresher {
         let cluster = ask::within(STEP_MS_MAX, source.cluster()).await?;
         let image = self.tools.metadata.image();
         let config = MirrorConfig::of(&image, mirror, &self.tools.settings);
+        let _compiled = config.prepare_patterns().await;
         self.check_cluster(mirror, &config, cluster.cluster_id.as_deref())
             .await?;
         let mut found = Found::default();

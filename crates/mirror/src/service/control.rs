@@ -15,6 +15,7 @@ use crate::commands::{
     check_create, create_mirror, delete_mirror,
 };
 use crate::config::MirrorConfig;
+use crate::config::compiled::blocking;
 use crate::config::patterns::{PatternError, Patterns};
 use crate::dialect::{Dialect, MirrorError};
 use crate::refresh::ask::{self, NAMES_PER_REQUEST_MAX, PREFLIGHT_MS_MAX};
@@ -42,12 +43,15 @@ impl Planner for DryPlanner {
 struct Named {
     mirror: Str,
     topics: Vec<NamedTopic>,
-    patterns: Patterns,
-    without: Patterns,
+    patterns: Arc<Patterns>,
+    without: Arc<Patterns>,
 }
 
-fn bad_pattern(error: PatternError) -> MirrorError {
-    MirrorError::InvalidRequest(error.to_string())
+/// The patterns of a request, compiled away from the async workers.
+async fn prepared(list: &[Str]) -> Result<Arc<Patterns>, MirrorError> {
+    let list = list.iter().map(Str::to_string).collect();
+    let refused = |error: PatternError| MirrorError::InvalidRequest(error.to_string());
+    Patterns::prepared(list).await.map_err(refused)
 }
 
 impl MirrorService {
@@ -132,11 +136,15 @@ impl MirrorService {
 
     async fn create(
         &self,
-        mut request: CreateMirror,
+        request: CreateMirror,
         allow_unreachable: bool,
     ) -> Result<(), MirrorError> {
         let name = request.name.clone();
-        let definition = check_create(&self.tools.metadata.image(), &request)?;
+        let image = self.tools.metadata.image();
+        let (definition, mut request) = blocking(move || {
+            check_create(&image, &request).map(|definition| (definition, request))
+        })
+        .await?;
         let source = self
             .tools
             .data
@@ -183,18 +191,17 @@ impl MirrorService {
         let named = Named {
             mirror: mirror.clone(),
             topics,
-            patterns: Patterns::new(&patterns).map_err(bad_pattern)?,
-            without: Patterns::new(&without).map_err(bad_pattern)?,
+            patterns: prepared(&patterns).await?,
+            without: prepared(&without).await?,
         };
-        if self
-            .tools
-            .metadata
-            .image()
-            .mirror(&mirror)
-            .is_none_or(|c| c.is_empty())
-        {
+        // What the decision looks at.
+        let _compiled = (prepared(&include).await?, prepared(&exclude).await?);
+        let image = self.tools.metadata.image();
+        if image.mirror(&mirror).is_none_or(|c| c.is_empty()) {
             return Err(MirrorError::UnknownMirror(mirror.to_string()));
         }
+        let config = MirrorConfig::of(&image, &mirror, &self.tools.settings);
+        let _compiled_before = config.prepare_patterns().await;
         // Patterns that are only to be stored need no source: discovery looks for their topics.
         let asks = !named.topics.is_empty() || !named.patterns.is_empty();
         let found = if asks {
@@ -345,10 +352,10 @@ impl MirrorService {
         }
         if !named.patterns.is_empty() {
             let all = source.all_topics().await?;
-            for topic in ask::select(&all, &named.patterns, &named.without) {
+            for topic in ask::select(all, &named.patterns, &named.without).await {
                 if seen.insert(topic.name.detach()) {
                     topics.push((topic.name.detach(), Uuid::ZERO));
-                    present.push(topic.clone());
+                    present.push(topic);
                 }
             }
         }
@@ -384,7 +391,7 @@ impl MirrorService {
             return Ok(Vec::new());
         };
         let literal: BTreeSet<Str> = patterns.iter().cloned().collect();
-        let patterns = Patterns::new(&patterns).map_err(bad_pattern)?;
+        let patterns = prepared(&patterns).await?;
         let failed: BTreeSet<Str> = self
             .life
             .shown(&mirror)
@@ -398,11 +405,13 @@ impl MirrorService {
             .collect();
         let image = self.tools.metadata.image();
         let by_name = topics.into_iter().map(|t| (t.name, t.id)).collect();
-        let chosen = |topic: &Str| all || patterns.matches(topic);
         let mut named: Vec<(Str, Uuid)> = by_name;
-        named.extend(commands::choose(
-            &image, &mirror, wish, &failed, &literal, &chosen,
-        ));
+        let (of_image, of_mirror, of_failed) = (image.clone(), mirror.clone(), failed.clone());
+        let choice = blocking(move || {
+            let chosen = |topic: &Str| all || patterns.matches(topic);
+            commands::choose(&of_image, &of_mirror, wish, &of_failed, &literal, &chosen)
+        });
+        named.extend(choice.await);
         let change = ChangeTopics {
             mirror,
             wish,

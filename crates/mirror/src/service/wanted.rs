@@ -8,7 +8,7 @@ use crate::config::patterns::Patterns;
 use crate::config::{BrokerSettings, MirrorConfig};
 
 /// Include and exclude patterns of one mirror.
-type Lists = Arc<(Patterns, Patterns)>;
+type Lists = (Arc<Patterns>, Arc<Patterns>);
 
 /// The same as written.
 type Written = (Vec<String>, Vec<String>);
@@ -21,9 +21,16 @@ pub(super) struct WantedTopics {
     /// The lists as written, and compiled; those that do not compile are left out.
     mirrors: Vec<(Written, Lists)>,
     compiled: Arc<Vec<Lists>>,
+    /// What was compiled ahead, for this and for the refreshes.
+    held: Vec<Arc<Patterns>>,
 }
 
 impl WantedTopics {
+    /// Keeps what was compiled ahead for the newest image.
+    pub(super) fn keep(&mut self, held: Vec<Arc<Patterns>>) {
+        self.held = held;
+    }
+
     /// The compiled lists of an image; cheap unless it is a new one, and then only what changed is compiled.
     pub(super) fn of(&mut self, image: &Image, settings: &BrokerSettings) -> Arc<Vec<Lists>> {
         if self.offset == Some(image.offset()) {
@@ -37,7 +44,7 @@ impl WantedTopics {
             let compiled = match known {
                 Some((_, compiled)) => compiled.clone(),
                 None => match config.topic_patterns() {
-                    Ok(patterns) => Arc::new(patterns),
+                    Ok(patterns) => patterns,
                     Err(_) => continue,
                 },
             };
