@@ -50,6 +50,37 @@ pub(crate) fn throttled(throttle_ms: i32) -> String {
     )
 }
 
+/// Why a source's answer holds no value for a partition that it was asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoValue {
+    /// The source's error for it.
+    Refused(ErrorCode),
+    /// The answer leaves the partition out, and why as far as it is known. It says nothing about the topic: nobody looks for one that is gone.
+    LeftOut(String),
+}
+
+impl NoValue {
+    /// Of an answer that leaves a partition out. A broker whose quota is used up answers Fetch without any partition.
+    pub(crate) fn left_out(throttle_ms: i32) -> NoValue {
+        NoValue::LeftOut(if throttle_ms > 0 {
+            throttled(throttle_ms)
+        } else {
+            "the source's answer leaves the partition out".to_owned()
+        })
+    }
+
+    /// For describe: what was asked, and of which partition.
+    pub(crate) fn text(&self, what: &str, partition: impl std::fmt::Display) -> String {
+        match self {
+            NoValue::Refused(code) => {
+                let code = code.name();
+                format!("the source refused {what} of {partition}: {code}")
+            }
+            NoValue::LeftOut(why) => format!("{what} of {partition} waits: {why}"),
+        }
+    }
+}
+
 /// Whether a source can be reached, as last seen by anybody who talked to it. One broker that is away makes no source unreachable: that is
 /// said when none of its addresses can be talked to.
 #[derive(Debug)]

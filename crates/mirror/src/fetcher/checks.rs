@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tarn_client::Handle;
 use tarn_wire::messages::FetchRequest;
-use tarn_wire::{ErrorCode, Str, VersionRange};
+use tarn_wire::{Str, VersionRange};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -16,7 +16,7 @@ use super::mirror::MirrorPlane;
 use super::partition_state::{PartitionFetchState, SourceLeader, is_empty, last_epoch};
 use crate::seam::SourceError;
 use crate::source::{
-    AskError, EpochQuestion, Finding, SourceClient, Subject, compare_all, ends_of_epochs,
+    AskError, EpochQuestion, Finding, NoValue, SourceClient, Subject, compare_all, ends_of_epochs,
     list_bounds, now_ms,
 };
 
@@ -130,7 +130,9 @@ impl Check<'_> {
                 Finding::NothingInCommon => nothing_in_common(turn),
                 Finding::OutOfRange => out_of_range.push(turn),
                 Finding::NotYet(text) => turn.partition.back_off(&text, now_ms()),
-                Finding::Refused(code) => self.refused(&turn.partition, code, "a Fetch"),
+                Finding::Refused(code) => {
+                    self.no_value(&turn.partition, &NoValue::Refused(code), "a Fetch");
+                }
                 Finding::Different(d) => self.mirror.diverged(&turn.partition, d.to_string()),
             }
         }
@@ -177,7 +179,7 @@ impl Check<'_> {
                     );
                     self.mirror.diverged(&turn.partition, text);
                 }
-                Err(code) => self.refused(&turn.partition, code, "OffsetForLeaderEpoch"),
+                Err(e) => self.no_value(&turn.partition, &e, "OffsetForLeaderEpoch"),
             }
         }
         Ok(agreed)
@@ -203,7 +205,7 @@ impl Check<'_> {
             let partition = &turn.partition;
             let local_end = partition.local.log().log_end_offset();
             match (start, end) {
-                (Err(code), _) | (_, Err(code)) => self.refused(partition, code, "ListOffsets"),
+                (Err(e), _) | (_, Err(e)) => self.no_value(partition, &e, "ListOffsets"),
                 (Ok(start), Ok(end)) if start <= end && start >= local_end => {
                     nothing_in_common(turn);
                 }
@@ -224,21 +226,31 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn refused(&self, partition: &Arc<PartitionFetchState>, code: ErrorCode, what: &str) {
-        let text = format!(
-            "the source refused {what} of {}: {}",
-            partition.name(),
-            code.name()
-        );
-        match on_error(code) {
-            OnError::Fail(failure) => self.mirror.failed(partition, failure),
-            OnError::FindLeader | OnError::LookAtTopic => {
-                partition.with(|s| s.set_leader(None));
-                partition.back_off(&text, now_ms());
-                self.mirror.refresh_wanted(&partition.name().topic);
-            }
-            OnError::Wait | OnError::CompareBounds => partition.back_off(&text, now_ms()),
+    fn no_value(&self, partition: &Arc<PartitionFetchState>, why: &NoValue, what: &str) {
+        no_value(self.mirror, partition, why, what);
+    }
+}
+
+/// What follows when an answer holds no value for a partition. One that is left out waits, and nothing is concluded from it.
+pub(super) fn no_value(
+    mirror: &MirrorPlane,
+    partition: &Arc<PartitionFetchState>,
+    why: &NoValue,
+    what: &str,
+) {
+    let text = why.text(what, partition.name());
+    let on = match why {
+        NoValue::Refused(code) => on_error(*code),
+        NoValue::LeftOut(_) => OnError::Wait,
+    };
+    match on {
+        OnError::Fail(failure) => mirror.failed(partition, failure),
+        OnError::FindLeader | OnError::LookAtTopic => {
+            partition.with(|s| s.set_leader(None));
+            partition.back_off(&text, now_ms());
+            mirror.refresh_wanted(&partition.name().topic);
         }
+        OnError::Wait | OnError::CompareBounds => partition.back_off(&text, now_ms()),
     }
 }
 

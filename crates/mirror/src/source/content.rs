@@ -16,7 +16,7 @@ use tarn_wire::messages::fetch_response::PartitionData;
 use tarn_wire::messages::{FetchRequest, FetchResponse};
 use tarn_wire::{ErrorCode, Str, Uuid, VersionRange};
 
-use super::{AskError, SourceClient, SourceError, throttled};
+use super::{AskError, NoValue, SourceClient, SourceError};
 use crate::content::{Difference, Verdict, compare, not_ours};
 
 /// Partitions in one Fetch.
@@ -312,15 +312,12 @@ impl Probed {
     }
 }
 
-/// A broker whose quota is used up answers Fetch without any partition: that says nothing about the topic.
 fn why_left_out(throttle_ms: i32) -> String {
-    if throttle_ms > 0 {
-        return format!(
-            "the comparison with the source waits: {}",
-            throttled(throttle_ms)
-        );
-    }
-    "the comparison with the source waits: the source's answer leaves the partition out".to_owned()
+    let why = match NoValue::left_out(throttle_ms) {
+        NoValue::LeftOut(why) => why,
+        NoValue::Refused(code) => code.name().to_owned(),
+    };
+    format!("the comparison with the source waits: {why}")
 }
 
 /// The partitions of an answer by topic name (or empty), topic id (or zero), and partition.

@@ -9,7 +9,7 @@ use tarn_wire::messages::offset_for_leader_epoch_request::{
 };
 use tarn_wire::{ErrorCode, Message, Str};
 
-use super::{AskError, SourceClient};
+use super::{AskError, NoValue, SourceClient};
 
 /// Partitions in one request.
 const PARTITIONS_MAX: usize = 1_000;
@@ -31,7 +31,7 @@ pub(crate) async fn ends_of_epochs(
     client: &SourceClient,
     handle: &Handle,
     questions: &[EpochQuestion],
-) -> Result<Vec<Result<(i32, i64), ErrorCode>>, AskError> {
+) -> Result<Vec<Result<(i32, i64), NoValue>>, AskError> {
     let mut answers = Vec::with_capacity(questions.len());
     for chunk in questions.chunks(PARTITIONS_MAX) {
         let request = request(chunk);
@@ -43,7 +43,7 @@ pub(crate) async fn ends_of_epochs(
             for p in &topic.partitions {
                 let end = match ErrorCode(p.error_code) {
                     ErrorCode::NONE => Ok((p.leader_epoch, p.end_offset)),
-                    code => Err(code),
+                    code => Err(NoValue::Refused(code)),
                 };
                 found.insert((topic.topic.clone(), p.partition), end);
             }
@@ -51,7 +51,7 @@ pub(crate) async fn ends_of_epochs(
         let answer = |q: &EpochQuestion| {
             found
                 .remove(&(q.topic.clone(), q.partition))
-                .unwrap_or(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION))
+                .unwrap_or_else(|| Err(NoValue::left_out(response.throttle_time_ms)))
         };
         answers.extend(chunk.iter().map(answer));
     }

@@ -9,7 +9,7 @@ use tarn_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
 use tarn_wire::{ErrorCode, Message, Str, Uuid};
 
 use super::{
-    AskError, EpochQuestion, Finding, SourceClient, SourceError, Subject, compare_all,
+    AskError, EpochQuestion, Finding, NoValue, SourceClient, SourceError, Subject, compare_all,
     ends_of_epochs, is_denial, source_topic,
 };
 use crate::claims::OFFSET_END_MAX;
@@ -55,8 +55,7 @@ pub(crate) fn read_bounds(
     response: &ListOffsetsResponse,
     topic: &str,
     partition: i32,
-) -> Result<i64, ErrorCode> {
-    let unknown = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+) -> Result<i64, NoValue> {
     let of_topic = response
         .topics
         .iter()
@@ -65,11 +64,11 @@ pub(crate) fn read_bounds(
     let found = of_topic
         .into_iter()
         .find(|p| p.partition_index == partition)
-        .ok_or(unknown)?;
+        .ok_or_else(|| NoValue::left_out(response.throttle_time_ms))?;
     match ErrorCode(found.error_code) {
         ErrorCode::NONE if (0..=OFFSET_END_MAX).contains(&found.offset) => Ok(found.offset),
-        ErrorCode::NONE => Err(ErrorCode::OFFSET_NOT_AVAILABLE),
-        code => Err(code),
+        ErrorCode::NONE => Err(NoValue::Refused(ErrorCode::OFFSET_NOT_AVAILABLE)),
+        code => Err(NoValue::Refused(code)),
     }
 }
 
@@ -79,7 +78,7 @@ pub(crate) async fn list_bounds(
     handle: &Handle,
     partitions: &[(Str, i32)],
     end: bool,
-) -> Result<Vec<Result<i64, ErrorCode>>, AskError> {
+) -> Result<Vec<Result<i64, NoValue>>, AskError> {
     let request = bounds_request(partitions, end);
     let wanted = ListOffsetsRequest::VERSIONS;
     let response = client.note_broker(handle.call_within(&request, wanted).await)?;
@@ -149,7 +148,7 @@ impl<'a> LeaderOf<'a> {
             .client
             .note_broker(self.handle.call_within(&request, wanted).await)?;
         read_bounds(&response, &self.topic, self.partition)
-            .map_err(|code| refusal("ListOffsets", code, &self.topic, self.partition))
+            .map_err(|e| refusal("ListOffsets", e, &self.topic, self.partition))
     }
 
     /// Walks down our epochs until the chains meet.
@@ -182,8 +181,8 @@ impl<'a> LeaderOf<'a> {
         let answer = answers
             .into_iter()
             .next()
-            .unwrap_or(Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
-        let refused = |code| refusal("OffsetForLeaderEpoch", code, &self.topic, self.partition);
+            .unwrap_or_else(|| Err(NoValue::left_out(0)));
+        let refused = |e| refusal("OffsetForLeaderEpoch", e, &self.topic, self.partition);
         answer.map_err(refused)
     }
 
@@ -204,7 +203,8 @@ impl<'a> LeaderOf<'a> {
         let findings = compare_all(self.client, &self.handle, &[subject]).await?;
         match findings.into_iter().next() {
             Some(Finding::Refused(code)) => {
-                Err(refusal("Fetch", code, &self.topic, self.partition))
+                let refused = NoValue::Refused(code);
+                Err(refusal("Fetch", refused, &self.topic, self.partition))
             }
             Some(finding) => Ok(finding),
             None => Ok(Finding::NothingInCommon),
@@ -216,14 +216,10 @@ fn other(text: impl Into<String>) -> AskError {
     AskError::Source(SourceError::Other(text.into()))
 }
 
-fn refusal(api: &str, code: ErrorCode, topic: &str, partition: i32) -> AskError {
-    let text = format!(
-        "the source refused {api} of {topic}-{partition}: {}",
-        code.name()
-    );
-    AskError::Source(if is_denial(code) {
-        SourceError::Denied(text)
-    } else {
-        SourceError::Other(text)
+fn refusal(api: &str, why: NoValue, topic: &str, partition: i32) -> AskError {
+    let text = why.text(api, format_args!("{topic}-{partition}"));
+    AskError::Source(match why {
+        NoValue::Refused(code) if is_denial(code) => SourceError::Denied(text),
+        _ => SourceError::Other(text),
     })
 }

@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) requests: BTreeMap<i16, usize>,
     pub(crate) lie: Option<Lie>,
     pub(crate) throttle_ms: i32,
+    /// Answers to ListOffsets and OffsetForLeaderEpoch leave all partitions out.
+    pub(crate) leaves_out: bool,
     /// Answers Fetch at once although there is nothing.
     pub(crate) hasty: bool,
     /// Error of each Metadata answer for each topic.
@@ -137,6 +139,7 @@ impl Fake {
             requests: BTreeMap::new(),
             lie: None,
             throttle_ms: 0,
+            leaves_out: false,
             hasty: false,
             topic_error: 0,
             generation: 0,
@@ -366,7 +369,7 @@ impl Fake {
             }
         });
         m::ListOffsetsResponse {
-            topics: topics.collect(),
+            topics: topics.filter(|_| !state.leaves_out).collect(),
             ..Default::default()
         }
     }
@@ -403,7 +406,7 @@ impl Fake {
             }
         });
         m::OffsetForLeaderEpochResponse {
-            topics: topics.collect(),
+            topics: topics.filter(|_| !state.leaves_out).collect(),
             ..Default::default()
         }
     }

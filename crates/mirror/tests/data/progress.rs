@@ -256,6 +256,45 @@ async fn a_throttled_comparison_is_told_as_such_and_ends_with_the_throttle() {
     }
 }
 
+/// F-2: what an answer leaves out says nothing about the topic. It is told as such, nobody looks for a topic that is gone, and the copy goes on
+/// as soon as the answers are whole again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_an_answer_leaves_out_is_no_missing_topic() {
+    // A preparation asks; and so does a comparison where Fetch does not tell that a tail was lost.
+    for (version, prepares) in [(16, true), (5, true), (5, false)] {
+        let source = Fake::start(version).await;
+        let world = mirrored(&source).await;
+        if prepares {
+            world.remove("t").await;
+            world.until_state("t", "STOPPED").await;
+        }
+        source.state.lock().leaves_out = true;
+        if prepares {
+            world.add("t").await;
+        } else {
+            source.with("t", |p| p.epoch += 1);
+            source.hang_up();
+        }
+        let shown = world
+            .until_shown("t", "what is left out", |p| {
+                let text = p.error_message.as_deref().unwrap_or_default();
+                assert!(!text.contains("UNKNOWN_TOPIC"), "{text}");
+                text.contains("the source's answer leaves the partition out")
+            })
+            .await;
+        assert_ne!(shown.state, "FAILED");
+        source.state.lock().leaves_out = false;
+        source.with("t", |p| p.batches.push(batch(10, p.epoch, 10, "first")));
+        world.until_caught_up("t").await;
+        world
+            .until_shown("t", "no text", |p| {
+                p.error_message.is_none() && p.state == "MIRRORING"
+            })
+            .await;
+        world.stop().await;
+    }
+}
+
 /// M15: a partition that waits because its leader was not known goes on with the first good metadata.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn good_metadata_ends_a_long_wait() {

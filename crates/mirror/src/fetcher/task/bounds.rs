@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tarn_client::Connection;
 use tarn_wire::messages::ListOffsetsRequest;
-use tarn_wire::{ErrorCode, Message, Str};
+use tarn_wire::{Message, Str};
 use tokio::time::Instant;
 
 use super::{Fetcher, Result};
-use crate::fetcher::answers::{OnError, OutOfRange, on_error, out_of_range};
+use crate::fetcher::answers::{OutOfRange, out_of_range};
+use crate::fetcher::checks::no_value;
 use crate::fetcher::partition_state::{PartitionFetchState, last_epoch};
-use crate::source::{bounds_request, now_ms, read_bounds};
+use crate::source::{NoValue, bounds_request, now_ms, read_bounds};
 
 /// Partitions in one ListOffsets.
 const BOUNDS_CHUNK: usize = 1_000;
@@ -39,7 +40,7 @@ impl Fetcher {
             for (partition, start) in chunk.iter().zip(starts) {
                 match start {
                     Ok(start) => self.mirror.start_at(partition, start),
-                    Err(code) => self.bounds_error(partition, code),
+                    Err(e) => self.no_bounds(partition, &e),
                 }
             }
         }
@@ -60,7 +61,7 @@ impl Fetcher {
             for ((partition, start), end) in chunk.iter().zip(starts).zip(ends) {
                 match (start, end) {
                     (Ok(start), Ok(end)) => self.resolve_range(partition, start, end),
-                    (Err(code), _) | (_, Err(code)) => self.bounds_error(partition, code),
+                    (Err(e), _) | (_, Err(e)) => self.no_bounds(partition, &e),
                 }
             }
         }
@@ -88,22 +89,9 @@ impl Fetcher {
         }
     }
 
-    fn bounds_error(&self, partition: &Arc<PartitionFetchState>, code: ErrorCode) {
-        let text = format!(
-            "the source refused ListOffsets of {}: {}",
-            partition.name(),
-            code.name()
-        );
-        match on_error(code) {
-            OnError::Fail(failure) => self.mirror.failed(partition, failure),
-            OnError::FindLeader | OnError::LookAtTopic => {
-                partition.with(|s| s.set_leader(None));
-                partition.back_off(&text, now_ms());
-                self.mirror.refresh_wanted(&partition.name().topic);
-                self.mirror.wake();
-            }
-            OnError::Wait | OnError::CompareBounds => partition.back_off(&text, now_ms()),
-        }
+    fn no_bounds(&self, partition: &Arc<PartitionFetchState>, why: &NoValue) {
+        no_value(&self.mirror, partition, why, "ListOffsets");
+        self.mirror.wake();
     }
 
     async fn bounds(
@@ -111,7 +99,7 @@ impl Fetcher {
         connection: &mut Connection,
         partitions: &[Arc<PartitionFetchState>],
         end: bool,
-    ) -> Result<Vec<std::result::Result<i64, ErrorCode>>> {
+    ) -> Result<Vec<std::result::Result<i64, NoValue>>> {
         let names: Vec<(Str, i32)> = partitions
             .iter()
             .map(|s| (s.name().topic.clone(), s.name().partition))
