@@ -2,6 +2,7 @@
 //! broken answers of a source against its mirror. Nothing falls over, memory and answers stay bounded, a bystander is served as before.
 //!
 //! `STORM_REQUESTS` (50,000) and `STORM_SEED` choose how long and which; the seed of a run is printed and makes it again.
+//! `STORM_FIRST` (0) begins with that request, to send one again that a long run named.
 
 mod ceilings;
 mod mutate;
@@ -13,6 +14,11 @@ mod source;
 /// Requests of a run.
 fn count() -> u64 {
     number("STORM_REQUESTS").unwrap_or(50_000)
+}
+
+/// The first request of a run.
+fn first() -> u64 {
+    number("STORM_FIRST").unwrap_or(0)
 }
 
 /// Seed of a run: given, or new each day, so that CI sees more than one storm.

@@ -253,6 +253,42 @@ async fn topics_are_deleted_by_name_and_by_id_with_what_belongs_to_them() {
     assert_eq!(controller.delete_topics(old_form).await.responses.len(), 1);
 }
 
+/// As Kafka: 10,000 new partitions a request. A storm made a topic of 65,532, and every description of all topics was 1.7 MB.
+#[tokio::test]
+async fn one_request_may_ask_for_so_many_new_partitions() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = started(dir.path()).await;
+    let topics = vec![
+        topic("large", 65_532),
+        topic("most", 9_999),
+        topic("two", 2),
+    ];
+    let results = create(&controller, [topics, vec![topic("one", 1)]].concat()).await;
+    let (refused, made) = (ErrorCode::POLICY_VIOLATION, ErrorCode::NONE);
+    assert_eq!(
+        codes(results.iter().map(|r| &r.error_code)),
+        [refused, made, refused, made]
+    );
+    let text = results[0].error_message.as_deref().unwrap_or_default();
+    assert!(text.contains("request.partitions.max"), "{text}");
+    let grow = |name: &str, count: i32| create_partitions_request::CreatePartitionsTopic {
+        name: name.into(),
+        count,
+        assignments: None,
+        ..Default::default()
+    };
+    let request = CreatePartitionsRequest {
+        topics: vec![grow("one", 10_002), grow("most", 19_998), grow("one", 3)],
+        ..Default::default()
+    };
+    let results = controller.create_partitions(request).await.results;
+    let twice = ErrorCode::INVALID_REQUEST;
+    assert_eq!(
+        codes(results.iter().map(|r| &r.error_code)),
+        [refused, made, twice]
+    );
+}
+
 #[tokio::test]
 async fn partitions_grow_never_shrink_and_not_on_a_mirror_topic() {
     let dir = tempfile::tempdir().unwrap();

@@ -201,6 +201,39 @@ impl Controller {
     }
 }
 
+/// New partitions that a request may still ask for (`request.partitions.max`), as Kafka bounds them.
+struct RequestRoom {
+    left: i32,
+    max: i32,
+}
+
+impl RequestRoom {
+    fn of(rules: &Rules) -> RequestRoom {
+        let max = rules.request_partitions_max;
+        RequestRoom { left: max, max }
+    }
+
+    /// Refuses what has no room before it is planned.
+    fn check(&self, partitions: i32) -> Result<(), ApiError> {
+        if partitions <= self.left {
+            return Ok(());
+        }
+        let message = format!(
+            "more than {} new partitions in one request (request.partitions.max): ask for fewer at a time",
+            self.max
+        );
+        Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message))
+    }
+
+    fn take(&mut self, planned: &[Record]) -> Result<(), ApiError> {
+        let new = |record: &&Record| matches!(record, Record::Partition(_));
+        let partitions = i32::try_from(planned.iter().filter(new).count()).unwrap_or(i32::MAX);
+        self.check(partitions)?;
+        self.left -= partitions;
+        Ok(())
+    }
+}
+
 type Planned<T> = Result<(Vec<Record>, Vec<T>), ApiError>;
 
 fn create_topics(
@@ -210,7 +243,7 @@ fn create_topics(
 ) -> Planned<CreatableTopicResult> {
     let mut draft = Draft::new(image);
     let mut results = Vec::with_capacity(request.topics.len());
-    let mut left = ctx.rules.request_partitions_max;
+    let mut left = RequestRoom::of(&ctx.rules);
     let mut names: BTreeMap<&Str, u32> = BTreeMap::new();
     for topic in &request.topics {
         *names.entry(&topic.name).or_default() += 1;
@@ -224,22 +257,12 @@ fn create_topics(
             results.push(creation_refused(topic.name.clone(), &error));
             continue;
         }
-        let planned = new_topic(topic)
+        let planned = left
+            .check(topic.num_partitions)
+            .and_then(|()| new_topic(topic))
             .and_then(|wanted| plan_topic(draft.image(), ctx, &wanted))
             .and_then(|records| {
-                left = left.saturating_sub(
-                    records
-                        .iter()
-                        .filter(|record| matches!(record, Record::Partition(_)))
-                        .count() as i32,
-                );
-                if left < 0 {
-                    let message = format!(
-                        "more than {} partitions in one request",
-                        ctx.rules.request_partitions_max
-                    );
-                    return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
-                }
+                left.take(&records)?;
                 let result = created(&topic.name, &records, &ctx.rules);
                 draft.add(records).map(|()| result)
             });
@@ -428,6 +451,7 @@ fn create_partitions(
     request: &CreatePartitionsRequest,
 ) -> Planned<CreatePartitionsTopicResult> {
     let mut draft = Draft::new(image);
+    let mut left = RequestRoom::of(&ctx.rules);
     let mut results = Vec::with_capacity(request.topics.len());
     let mut seen = std::collections::BTreeSet::new();
     for topic in &request.topics {
@@ -441,13 +465,14 @@ fn create_partitions(
                     .assignments
                     .as_ref()
                     .map(|list| list.iter().map(|a| a.broker_ids.clone()).collect());
-                let records = plan_partitions(
-                    draft.image(),
-                    ctx,
-                    &topic.name,
-                    topic.count,
-                    manual.as_deref(),
-                )?;
+                let present = draft
+                    .image()
+                    .topic(&topic.name)
+                    .map(|t| t.partition_count());
+                left.check(topic.count.saturating_sub(present.unwrap_or(0)))?;
+                let records =
+                    plan_partitions(draft.image(), &topic.name, topic.count, manual.as_deref())?;
+                left.take(&records)?;
                 draft.add(records)
             }),
         };

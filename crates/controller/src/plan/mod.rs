@@ -70,7 +70,8 @@ pub struct Rules {
     pub num_partitions: i32,
     /// default.replication.factor: for topics created with −1.
     pub default_replication_factor: i16,
-    /// Partitions one CreateTopics or CreatePartitions request may ask for, all its topics together.
+    /// request.partitions.max: new partitions that one CreateTopics or CreatePartitions request may ask for, all its topics
+    /// together. A mirror makes its topics without a request, so it may take over larger ones.
     pub request_partitions_max: i32,
     /// The broker's key table; keys that are not in it, or not dynamic, are refused for brokers.
     pub broker_configs: &'static [ConfigDef],
@@ -85,7 +86,7 @@ impl Default for Rules {
         Self {
             num_partitions: 1,
             default_replication_factor: 1,
-            request_partitions_max: 100_000,
+            request_partitions_max: 10_000,
             broker_configs: &[],
             broker_values: Arc::default(),
             alter_hooks: Vec::new(),

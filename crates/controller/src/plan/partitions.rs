@@ -3,7 +3,6 @@
 use tarn_metadata::{Image, Record, TopicImage};
 use tarn_wire::ErrorCode;
 
-use super::Ctx;
 use super::directories::Placement;
 use super::topics::{check_partition_limit, check_replicas, new_partition, place};
 use crate::ApiError;
@@ -12,7 +11,6 @@ use crate::ApiError;
 /// Does not ask whether the topic is a mirror's (see [`read_only_refusal`]): the mirror itself grows its topics.
 pub fn plan_partitions(
     image: &Image,
-    ctx: &Ctx,
     topic: &str,
     total: i32,
     assignments: Option<&[Vec<i32>]>,
@@ -34,7 +32,7 @@ pub fn plan_partitions(
         };
         return Err(ApiError::new(ErrorCode::INVALID_PARTITIONS, message));
     }
-    check_partition_limit(ctx, total)?;
+    check_partition_limit(total)?;
     let added = (total - present) as usize;
     let factor = topic
         .partition(0)

@@ -10,6 +10,9 @@ use super::directories::Placement;
 use super::{ConfigChange, ConfigOp, Ctx, plan_alter};
 use crate::ApiError;
 
+/// Most partitions of one topic, made here or copied from a source.
+const TOPIC_PARTITIONS_MAX: i32 = 100_000;
+
 /// A topic to create.
 #[derive(Clone, Debug, Default)]
 pub struct NewTopic {
@@ -135,7 +138,7 @@ fn placement(
         );
         return Err(ApiError::new(ErrorCode::INVALID_PARTITIONS, message));
     }
-    check_partition_limit(ctx, partitions)?;
+    check_partition_limit(partitions)?;
     let factor = match topic.replication_factor {
         -1 => ctx.rules.default_replication_factor,
         factor => factor,
@@ -179,11 +182,10 @@ pub(super) fn place(
     Ok((0..partitions).map(replicas).collect())
 }
 
-pub(super) fn check_partition_limit(ctx: &Ctx, partitions: i32) -> Result<(), ApiError> {
-    if partitions > ctx.rules.request_partitions_max {
+pub(super) fn check_partition_limit(partitions: i32) -> Result<(), ApiError> {
+    if partitions > TOPIC_PARTITIONS_MAX {
         let message = format!(
-            "{partitions} partitions in one request, at most {} are allowed",
-            ctx.rules.request_partitions_max
+            "a topic of {partitions} partitions, at most {TOPIC_PARTITIONS_MAX} are allowed"
         );
         return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
     }

@@ -79,7 +79,7 @@ impl Planner for Ctx {
         topic: &str,
         partitions: i32,
     ) -> Result<Vec<Record>, MirrorError> {
-        plan::plan_partitions(image, self, topic, partitions, None).map_err(refused)
+        plan::plan_partitions(image, topic, partitions, None).map_err(refused)
     }
 }
 

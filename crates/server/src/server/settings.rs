@@ -61,6 +61,7 @@ pub(super) fn controller(
     settings.rules = Rules {
         num_partitions: config.number("num.partitions") as i32,
         default_replication_factor: config.number("default.replication.factor") as i16,
+        request_partitions_max: config.number("request.partitions.max") as i32,
         broker_configs: keys::definitions(),
         broker_values: Arc::new(broker_values),
         ..hooks
