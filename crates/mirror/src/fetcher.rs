@@ -119,10 +119,11 @@ impl DataPlane for FetchPlane {
         let Some(mirror) = self.mirrors.lock().remove(&mirror) else {
             return Box::pin(std::future::ready(()));
         };
-        mirror.close_all();
+        let closed = mirror.close_all();
         mirror.cancel.cancel();
         mirror.tasks.close();
         Box::pin(async move {
+            closed.await;
             let _ = tokio::time::timeout(END_WAIT_MAX, mirror.tasks.wait()).await;
         })
     }
@@ -137,11 +138,10 @@ impl DataPlane for FetchPlane {
     }
 
     fn remove_partition<'a>(&'a self, partition: &'a MirrorPartition) -> BoxFuture<'a, ()> {
-        // Closing the partition drops the append under way, so there is nothing to wait for.
-        if let Some(mirror) = self.mirror(&partition.mirror) {
-            mirror.remove((partition.topic_id, partition.partition));
+        match self.mirror(&partition.mirror) {
+            Some(mirror) => mirror.remove((partition.topic_id, partition.partition)),
+            None => Box::pin(std::future::ready(())),
         }
-        Box::pin(std::future::ready(()))
     }
 
     fn prepare(

@@ -220,15 +220,18 @@ impl LifeCycle {
 
     /// Partitions that are no longer ours (leadership, deletion, end of the mirror).
     async fn let_go(self: Arc<Self>, gone: Vec<MirrorPartition>) {
-        for partition in gone {
-            self.tools.data.remove_partition(&partition).await;
+        // All of them end now, whichever disk keeps one of them.
+        let data = &self.tools.data;
+        let ended: Vec<_> = gone.iter().map(|p| data.remove_partition(p)).collect();
+        for (partition, ended) in gone.iter().zip(ended) {
+            ended.await;
             // It may have come back meanwhile, then the new cell adds it again.
             if !self
                 .cells
                 .lock()
                 .contains_key(&(partition.topic_id, partition.partition))
             {
-                self.tools.data.forget_partition(&partition);
+                self.tools.data.forget_partition(partition);
             }
         }
         self.wake.notify_one();

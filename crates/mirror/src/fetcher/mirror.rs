@@ -23,9 +23,10 @@ use tracing::{info, warn};
 use super::answers::{EpochRule, epoch_wanted};
 use super::partition_response::{AppendError, PartitionOutcome};
 use super::partition_state::{PartitionFetchState, PartitionKey, SourceLeader, Tracked};
+use crate::config::compiled::blocking;
 use crate::seam::{
-    FailureKind, FetchAssignment, FetchEvents, FetchFailure, FetchProgress, SourceSettings,
-    SourceTopic,
+    BoxFuture, FailureKind, FetchAssignment, FetchEvents, FetchFailure, FetchProgress,
+    SourceSettings, SourceTopic,
 };
 use crate::source::{SourceClient, now_ms};
 
@@ -63,6 +64,18 @@ pub(super) struct MirrorPlane {
     events: Arc<dyn FetchEvents>,
     pub(super) cancel: CancellationToken,
     pub(super) tasks: TaskTracker,
+}
+
+/// Closes partitions at once where nothing is being appended, and the others on a thread that may block.
+fn close(partitions: Vec<Arc<PartitionFetchState>>) -> BoxFuture<'static, ()> {
+    let busy: Vec<Arc<PartitionFetchState>> =
+        partitions.into_iter().filter(|s| !s.close_soon()).collect();
+    if busy.is_empty() {
+        return Box::pin(std::future::ready(()));
+    }
+    Box::pin(blocking(move || {
+        busy.iter().for_each(|partition| partition.close())
+    }))
 }
 
 impl MirrorPlane {
@@ -153,8 +166,9 @@ impl MirrorPlane {
                 }
                 return;
             }
+            // What it is still writing ends before the first append of the new partition begins: a log has one append at a time.
             if let Some(partition) = &entry.partition {
-                partition.close();
+                partition.close_soon();
             }
         }
         let partition = self.open_partition(&assignment);
@@ -214,22 +228,19 @@ impl MirrorPlane {
         }
     }
 
-    /// Ends an assignment. Nothing is being appended when this returns.
-    pub(super) fn remove(&self, key: PartitionKey) {
+    /// Ends an assignment. Nothing is being appended when what this gives is done: the disk can keep a write for long, so it is waited for where
+    /// that holds up nobody else.
+    pub(super) fn remove(&self, key: PartitionKey) -> BoxFuture<'static, ()> {
         let removed = self.wanted.lock().remove(&key);
-        if let Some(partition) = removed.and_then(|w| w.partition) {
-            partition.close();
-        }
+        let partitions = removed.and_then(|w| w.partition).into_iter().collect();
         self.wake();
+        close(partitions)
     }
 
-    /// Ends all assignments.
-    pub(super) fn close_all(&self) {
-        for (_, wanted) in self.wanted.lock().drain() {
-            if let Some(partition) = wanted.partition {
-                partition.close();
-            }
-        }
+    /// Ends all assignments, as [`Self::remove`] ends one.
+    pub(super) fn close_all(&self) -> BoxFuture<'static, ()> {
+        let all = std::mem::take(&mut *self.wanted.lock());
+        close(all.into_values().filter_map(|w| w.partition).collect())
     }
 
     pub(super) fn progress(&self, key: PartitionKey) -> Option<FetchProgress> {

@@ -2,6 +2,8 @@
 //!
 //! The append lives here and not in the task that fetches, so that taking the partition away needs no network: closing the partition drops
 //! the append at once, whole batches stay, and nothing can be appended afterwards.
+//!
+//! The append has a lock of its own, because the disk can keep whoever holds it: what else is known of the partition is never behind it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +166,6 @@ pub(super) struct FetchState {
     closed: bool,
     /// Reported as failed or diverged: waits for the control plane.
     pub(super) suspended: bool,
-    append: Option<PartitionMirrorAppend>,
     /// `None` = ask for metadata.
     pub(super) leader: Option<SourceLeader>,
     /// Not asked for before.
@@ -223,7 +224,10 @@ pub(super) struct PartitionFetchState {
     pub(super) assignment: FetchAssignment,
     pub(super) local: Arc<Partition>,
     pub(super) tracked: Arc<Mutex<Tracked>>,
+    /// Never held over a call to the file system.
     state: Mutex<FetchState>,
+    /// Held over each write. Taken before `state` where both are needed.
+    append: Mutex<Option<PartitionMirrorAppend>>,
 }
 
 impl PartitionFetchState {
@@ -238,7 +242,6 @@ impl PartitionFetchState {
         let state = FetchState {
             closed: false,
             suspended: false,
-            append: None,
             leader: None,
             blocked_until: None,
             stalled: false,
@@ -256,6 +259,7 @@ impl PartitionFetchState {
             local,
             tracked,
             state: Mutex::new(state),
+            append: Mutex::new(None),
         })
     }
 
@@ -272,19 +276,27 @@ impl PartitionFetchState {
 
     /// Looks at or changes the state. Short: no I/O inside.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut FetchState) -> T) -> T {
-        look(&mut self.local.log().wait_for(&self.state))
+        look(&mut self.state.lock())
     }
 
-    /// Ends the assignment: an append under way is dropped (whole batches stay) before this returns.
+    /// Ends the assignment: an append under way is dropped (whole batches stay) before this returns, however long the disk takes.
     pub(super) fn close(&self) {
-        let mut state = self.local.log().wait_for(&self.state);
-        state.closed = true;
-        state.append = None;
+        self.close_soon();
+        drop(self.take_append());
+    }
+
+    /// Ends the assignment without waiting: no append begins any more, and one under way takes no more than the piece that is being written.
+    /// True when none is under way.
+    pub(super) fn close_soon(&self) -> bool {
+        self.state.lock().closed = true;
+        self.append
+            .try_lock()
+            .is_some_and(|append| append.is_none())
     }
 
     /// Whether a fetch may ask for the partition now.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
-        let state = self.local.log().wait_for(&self.state);
+        let state = self.state.lock();
         state.is_open()
             && !state.is_unchecked()
             && state.blocked_until.is_none_or(|until| until <= now)
@@ -292,13 +304,13 @@ impl PartitionFetchState {
 
     /// Whether metadata may be asked for its leader now.
     pub(super) fn may_seek_leader(&self, now: Instant) -> bool {
-        let state = self.local.log().wait_for(&self.state);
+        let state = self.state.lock();
         state.is_open() && state.blocked_until.is_none_or(|until| until <= now)
     }
 
     /// Takes the turn to compare its content with the source's leader, which is given; `None` = not due, or not now.
     pub(super) fn begin_check(&self, now: Instant) -> Option<SourceLeader> {
-        let mut state = self.local.log().wait_for(&self.state);
+        let mut state = self.state.lock();
         let is_due = state.is_open() && state.check_due && !state.checking;
         let leader = state.leader.filter(|_| is_due)?;
         if state.blocked_until.is_some_and(|until| until > now) {
@@ -311,7 +323,7 @@ impl PartitionFetchState {
     /// The turn is over; `again` = without a verdict.
     pub(super) fn end_check(&self, again: bool) {
         let end = self.local.log().log_end_offset();
-        let mut state = self.local.log().wait_for(&self.state);
+        let mut state = self.state.lock();
         if !again {
             state.continuity.compared(end);
         }
@@ -321,7 +333,7 @@ impl PartitionFetchState {
 
     /// Whether a comparison waits for its turn; the time before which it has none.
     pub(super) fn check_due(&self) -> Option<Instant> {
-        let state = self.local.log().wait_for(&self.state);
+        let state = self.state.lock();
         let is_due = state.is_open() && state.check_due && !state.checking;
         let has_leader = state.leader.is_some();
         (is_due && has_leader).then(|| state.blocked_until.unwrap_or_else(Instant::now))
@@ -329,13 +341,13 @@ impl PartitionFetchState {
 
     /// Whether anything will ever be asked again without the control plane.
     pub(super) fn is_live(&self) -> bool {
-        self.local.log().wait_for(&self.state).is_open()
+        self.state.lock().is_open()
     }
 
     /// Waits longer after each call until [`PartitionFetchState::clear_error`]; shows the reason.
     pub(super) fn back_off(&self, text: &str, now_ms: i64) {
         self.tracked.lock().set_error(text, now_ms);
-        let mut state = self.local.log().wait_for(&self.state);
+        let mut state = self.state.lock();
         let wait = state.backoff.next_wait();
         state.blocked_until = Some(Instant::now() + wait);
         state.stalled = false;
@@ -344,14 +356,14 @@ impl PartitionFetchState {
     /// Nothing moves: waits so long, and shows why.
     pub(super) fn stall(&self, wait: Duration, text: &str, now_ms: i64) {
         self.tracked.lock().set_error(text, now_ms);
-        let mut state = self.local.log().wait_for(&self.state);
+        let mut state = self.state.lock();
         state.blocked_until = Some(Instant::now() + wait);
         state.stalled = true;
     }
 
     /// The source knows a good leader: what waited for one goes on.
     pub(super) fn has_leader_again(&self) {
-        let mut state = self.local.log().wait_for(&self.state);
+        let mut state = self.state.lock();
         if !state.stalled {
             state.backoff.reset();
             state.blocked_until = None;
@@ -360,7 +372,7 @@ impl PartitionFetchState {
 
     /// Errors are over.
     pub(super) fn clear_error(&self) {
-        let mut state = self.local.log().wait_for(&self.state);
+        let mut state = self.state.lock();
         state.backoff.reset();
         state.blocked_until = None;
         state.stalled = false;
@@ -373,28 +385,31 @@ impl PartitionFetchState {
         bounds: MirrorBounds,
         now_ms: i64,
     ) -> Result<bool, ReplicaError> {
-        let mut state = self.local.log().wait_for(&self.state);
-        if !state.is_open() || state.is_unchecked() {
+        let mut open = self.local.log().wait_for(&self.append);
+        if !self.with(|s| s.is_open() && !s.is_unchecked()) {
             return Ok(false);
         }
         // One that was left behind by a task that is gone.
-        state.append = None;
+        *open = None;
         let mut append = self.local.mirror_append(offset, now_ms)?;
         append.set_bounds(bounds);
-        state.append = Some(append);
+        *open = Some(append);
         Ok(true)
     }
 
     /// Appends the next piece; `Ok(false)` when the assignment is over or no append is open.
     pub(super) fn push(&self, piece: &[u8]) -> Result<bool, ReplicaError> {
-        let mut state = self.local.log().wait_for(&self.state);
-        let Some(append) = &mut state.append else {
+        let mut open = self.local.log().wait_for(&self.append);
+        if self.with(|s| s.closed) {
+            *open = None;
+        }
+        let Some(append) = &mut *open else {
             return Ok(false);
         };
         match append.push(piece) {
             Ok(()) => Ok(true),
             Err(e) => {
-                state.append = None;
+                *open = None;
                 Err(e)
             }
         }
@@ -402,7 +417,7 @@ impl PartitionFetchState {
 
     /// Takes the append out, to finish or to drop it.
     pub(super) fn take_append(&self) -> Option<PartitionMirrorAppend> {
-        self.local.log().wait_for(&self.state).append.take()
+        self.local.log().wait_for(&self.append).take()
     }
 }
 

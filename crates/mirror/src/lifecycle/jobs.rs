@@ -87,10 +87,11 @@ impl LifeCycle {
 
     /// Ends fetching, then looks at the log: from here on nothing is mirrored, so the sync point is final.
     async fn quiesce(&self, place: Place, generation: u64, partition: &MirrorPartition) {
+        // Before its turn: a disk that does not answer keeps no turns of others.
+        self.tools.data.remove_partition(partition).await;
         let Ok(_permit) = self.stops.acquire().await else {
             return;
         };
-        self.tools.data.remove_partition(partition).await;
         let found = self
             .tools
             .replicas
@@ -120,20 +121,17 @@ impl LifeCycle {
     }
 
     async fn stop_fetching(&self, place: Place, generation: u64, partition: &MirrorPartition) {
-        let Ok(_permit) = self.stops.acquire().await else {
-            return;
-        };
         self.tools.data.remove_partition(partition).await;
         self.finish(place, generation, |cell, at| cell.on(Event::FetchEnded, at));
     }
 
     async fn stop(&self, place: Place, generation: u64, partition: &MirrorPartition) {
         self.ask_for_epoch(partition);
+        // Again after a restart or a leader change: cheap when nothing is fetched.
+        self.tools.data.remove_partition(partition).await;
         let Ok(_permit) = self.stops.acquire().await else {
             return;
         };
-        // Again after a restart or a leader change: cheap when nothing is fetched.
-        self.tools.data.remove_partition(partition).await;
         let result = self.run_stop(place, partition).await;
         self.finish(place, generation, |cell, at| match result {
             Ok(()) => cell.on(Event::StopDone, at),

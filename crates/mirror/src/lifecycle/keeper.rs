@@ -236,8 +236,10 @@ impl LifeCycle {
         let failed = self.written(writes, answers);
         self.wake.notify_one();
         // FAILED by the refresh, or told to go on just before the failure was reported: nothing is copied in FAILED.
-        for partition in failed {
-            self.tools.data.remove_partition(&partition).await;
+        let data = &self.tools.data;
+        let ended: Vec<_> = failed.iter().map(|p| data.remove_partition(p)).collect();
+        for ended in ended {
+            ended.await;
         }
     }
 
