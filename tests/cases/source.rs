@@ -223,6 +223,63 @@ fn a_source_broker_that_dies_is_replaced_by_the_others() {
     }
 }
 
+/// M01 with real nodes: an old source of three brokers, whose Fetch tells no divergence, loses a tail that was copied already: the leader
+/// dies alone in its ISR, a follower without the tail takes over, and other records come to stand at the same offsets, as many or more.
+/// The two histories are never mixed: the copy is cut to what both have, the cut is told, and the copy equals the source.
+#[test]
+fn a_tail_that_an_old_source_lost_is_cut_here_too() {
+    const LOST: u32 = 10;
+    let first = Kafka::start_with("2.1.1", &[]);
+    let (mut second, mut third) = (first.join(2), first.join(3));
+    let cluster = first.cluster();
+    let topics = [("as-long", LOST), ("longer", 3 * LOST)];
+    for (topic, _) in topics {
+        let configs = json!({"unclean.leader.election.enable": "true", "min.insync.replicas": "1"});
+        cluster.call(
+            "create_topic",
+            json!({"topic": topic, "assignment": [[2, 3]], "configs": configs}),
+        );
+        cluster.produce_many(topic, 1, 20, 100, json!({"acks": "all"}));
+    }
+    let names = topics.map(|(topic, _)| (topic, 1));
+    let tarn = mirrored(&first, &names);
+    third.stop();
+    for (topic, _) in topics {
+        cluster.produce_many(topic, 1, LOST, 100, json!({"acks": "1"}));
+        tarn.await_caught_up(&cluster, topic, 1, SOON);
+    }
+    let lost: Vec<Vec<segments::Batch>> = topics
+        .iter()
+        .map(|(topic, _)| segments::batches(&tarn.partition_dir(topic, 0)).unwrap())
+        .collect();
+    second.kill();
+    third.restart();
+    for (topic, records) in topics {
+        cluster.produce_many(topic, 1, records, 100, json!({"acks": "1"}));
+        assert_eq!(cluster.end_offset(topic, 0), i64::from(20 + records));
+    }
+    for (topic, lost) in topics.iter().map(|(topic, _)| topic).zip(&lost) {
+        wait::until(SOON, "the lost tail is gone and the copy is whole", || {
+            let rows = tarn.describe("m");
+            let row = rows.iter().find(|r| r["topic"] == *topic).cloned();
+            let row = row.unwrap_or_default();
+            let here =
+                segments::batches(&tarn.partition_dir(topic, 0)).map_err(|e| e.to_string())?;
+            let there =
+                segments::batches(&third.partition_dir(topic, 0)).map_err(|e| e.to_string())?;
+            // What is here is one history: the old one, or what both have and then the new one.
+            let is_one = lost.starts_with(&here) || there.starts_with(&here) || here == *lost;
+            assert!(is_one, "two histories in {topic}: {here:?}");
+            if here == there && row["state"] == "MIRRORING" && row["truncatedOffsets"] == LOST {
+                Ok(())
+            } else {
+                Err(row.to_string())
+            }
+        });
+        assert_same_bytes(&third, &tarn, topic, 0);
+    }
+}
+
 /// O16: the way back is refused before anything becomes read-only.
 #[test]
 fn a_loop_is_refused_and_the_source_stays_writable() {

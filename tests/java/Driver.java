@@ -166,8 +166,20 @@ public final class Driver {
     }
 
     private void createTopic(JsonNode c, ObjectNode a) throws Exception {
-        NewTopic topic = new NewTopic(c.get("topic").asText(), Optional.of(c.path("partitions").asInt(1)),
-            Optional.of((short) c.path("rf").asInt(1)));
+        String name = c.get("topic").asText();
+        int partitions = c.path("partitions").asInt(1);
+        NewTopic topic = new NewTopic(name, Optional.of(partitions), Optional.of((short) c.path("rf").asInt(1)));
+        if (c.has("assignment")) {
+            // The replicas of each partition, the preferred leader first.
+            Map<Integer, List<Integer>> assignment = new HashMap<>();
+            for (JsonNode replicas : c.get("assignment")) {
+                List<Integer> ids = new ArrayList<>();
+                replicas.forEach(id -> ids.add(id.asInt()));
+                assignment.put(assignment.size(), ids);
+            }
+            partitions = assignment.size();
+            topic = new NewTopic(name, assignment);
+        }
         topic.configs(strings(c.path("configs")));
         var result = admin(c).createTopics(List.of(topic));
         result.all().get();
@@ -179,7 +191,7 @@ public final class Driver {
         // The controller acknowledges a topic before the broker serves it, and an idempotent producer that begins in between may get its
         // second batch in first: the first one is out of order for ever then. Each partition must have answered once.
         Map<TopicPartition, OffsetSpec> ends = new HashMap<>();
-        for (int p = 0; p < topic.numPartitions(); p++) {
+        for (int p = 0; p < partitions; p++) {
             ends.put(new TopicPartition(topic.name(), p), OffsetSpec.latest());
         }
         long giveUp = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);

@@ -2,6 +2,7 @@
 // Owns: the order format → (ZooKeeper) → broker. Does not own: configuration files, ports, folders (the Rust harness writes them).
 //
 //   KafkaNode kraft CONFIG [CLUSTER_ID]      format with CLUSTER_ID first, unless it is missing
+//   KafkaNode broker CONFIG MS               a broker of a ZooKeeper that another node runs, MS milliseconds later
 //   KafkaNode zookeeper ZK_CONFIG CONFIG MS  ZooKeeper and, MS milliseconds later, the broker (after a kill the old session must expire first)
 //
 // The parent holds our standard input open; when it goes away, however it went, this JVM halts at once.
@@ -23,6 +24,9 @@ public final class KafkaNode {
             if (args.length > 2) {
                 format(args[1], args[2]);
             }
+            run("kafka.Kafka", args[1]);
+        } else if (args[0].equals("broker")) {
+            Thread.sleep(Long.parseLong(args[2]));
             run("kafka.Kafka", args[1]);
         } else {
             String zooKeeperConfig = args[1];

@@ -156,7 +156,7 @@ impl Kafka {
         Ok(kafka)
     }
 
-    /// Starts one more broker of the cluster whose controller this node is.
+    /// Starts one more broker of the cluster whose controller or ZooKeeper this node runs.
     ///
     /// # Panics
     /// When it does not come up.
@@ -173,14 +173,24 @@ impl Kafka {
         let scratch = Scratch::new("kafka-joined");
         let (dir, port) = (scratch.path(), free_port());
         let logging = Logging::write(dir, "WARN");
-        let config = format!(
-            "{}process.roles=broker\nnode.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\ncontroller.quorum.voters={}\n",
-            common_config(dir, port, self.jvm),
-            line("server.properties", "controller.quorum.voters="),
-        );
+        let common = common_config(dir, port, self.jvm);
+        let (config, cluster_id) = if has_kraft(&self.version) {
+            let config = format!(
+                "{common}process.roles=broker\nnode.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
+                 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\ncontroller.quorum.voters={}\n",
+                line("server.properties", "controller.quorum.voters="),
+            );
+            (config, line("data/meta.properties", "cluster.id="))
+        } else {
+            let config = format!(
+                "{common}broker.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\nzookeeper.connect={}\n\
+                 zookeeper.session.timeout.ms={ZOOKEEPER_SESSION_MS}\n",
+                line("server.properties", "zookeeper.connect="),
+            );
+            // The cluster id comes from ZooKeeper.
+            (config, String::new())
+        };
         fs::write(dir.join("server.properties"), config).expect("server.properties");
-        let cluster_id = line("data/meta.properties", "cluster.id=");
         let process = launch(
             &self.version,
             dir,
@@ -344,10 +354,13 @@ fn launch(
             command.arg(cluster_id);
         }
     } else {
-        command
-            .arg("zookeeper")
-            .arg(dir.join("zookeeper.properties"))
-            .arg(config);
+        let zookeeper = dir.join("zookeeper.properties");
+        if zookeeper.exists() {
+            command.arg("zookeeper").arg(zookeeper);
+        } else {
+            command.arg("broker");
+        }
+        command.arg(config);
         command.arg(
             if first_as.is_some() {
                 0

@@ -228,6 +228,104 @@ impl Drop for Frozen {
     }
 }
 
+/// F-6: the disk of some partitions of a mirror stops answering while they are appended to. Describe answers all the time, and a partition
+/// elsewhere is copied, paused and resumed; so is another mirror.
+#[test]
+fn a_stuck_append_of_one_partition_holds_up_no_other_of_its_mirror() {
+    const PARTITIONS: i32 = 8;
+    const QUICK: Duration = Duration::from_secs(10);
+    let scratch = Scratch::new("stuck");
+    let Some(disk) = Ext4::mount(scratch.path()) else {
+        return not_run::note("device: no file system can be mounted and frozen here");
+    };
+    let source = Tarn::start();
+    let topics: Vec<String> = (0..PARTITIONS).map(|n| format!("t{n}")).collect();
+    let mut client = RawClient::connect(source.port()).unwrap();
+    for topic in &topics {
+        create_topic(&source, topic, 1, &[]);
+        assert_eq!(produce_to(&mut client, topic, 0..1), []);
+    }
+    let (well, dead) = (scratch.path().join("well"), disk.0.join("dead"));
+    let dirs = format!("{},{}", well.display(), dead.display());
+    let tarn = Tarn::start_with(&[
+        ("log.dirs", dirs.as_str()),
+        ("log.dir.stall.timeout.ms", "120000"),
+        // The states of all partitions are in one log, which a working disk has: the first directory is taken where none has fewer logs.
+        ("mirror.state.topic.num.partitions", "1"),
+    ]);
+    for mirror in ["m", "other"] {
+        tarn.create_mirror(mirror, &source.bootstrap(), &[]);
+    }
+    let mirror_of = |n: usize| if n < 6 { "m" } else { "other" };
+    for (n, topic) in topics.iter().enumerate() {
+        tarn.add_topics(mirror_of(n), topic);
+        tarn.await_caught_up(&source.cluster(), topic, 1, Duration::from_secs(60));
+    }
+    assert!(well.join("__mirror_state-0").exists());
+    let is_well = |n: &usize| well.join(format!("{}-0", topics[*n])).exists();
+    let (served, stuck): (Vec<usize>, Vec<usize>) = (0..topics.len()).partition(is_well);
+    assert!(
+        served.len() >= 3 && stuck.len() >= 3,
+        "{served:?} {stuck:?}"
+    );
+    let within = |what: &str, command: &dyn Fn()| {
+        let begun = Instant::now();
+        command();
+        let took = begun.elapsed();
+        assert!(took < QUICK, "{what} took {took:?}");
+    };
+
+    let frozen = disk.freeze();
+    for &n in &stuck {
+        assert_eq!(produce_to(&mut client, &topics[n], 0..1), []);
+    }
+    // By now every append there is stuck, and the directory is known not to answer.
+    std::thread::sleep(Duration::from_secs(3));
+    for &n in &served {
+        let (topic, mirror) = (&topics[n], mirror_of(n));
+        let of_topic = |verb: &str| {
+            tarn.mirrors_ok(&[verb, "--mirror", mirror, "--topic", topic, "--wait"]);
+        };
+        within("describe", &|| {
+            assert!(!tarn.describe(mirror).is_empty());
+        });
+        within("a pause", &|| of_topic("--pause"));
+        within("a resume", &|| of_topic("--resume"));
+        assert_eq!(produce_to(&mut client, topic, 0..1), []);
+        within("the copy of the next record", &|| {
+            tarn.await_caught_up(&source.cluster(), topic, 1, QUICK);
+        });
+    }
+    // A pause of what is stuck is taken, and ends when the disk answers.
+    for &n in &stuck {
+        within("a pause of what is stuck", &|| {
+            tarn.mirrors_ok(&["--pause", "--mirror", mirror_of(n), "--topic", &topics[n]]);
+        });
+    }
+    within("a pause beside them", &|| {
+        let n = served[0];
+        tarn.mirrors_ok(&[
+            "--pause",
+            "--mirror",
+            mirror_of(n),
+            "--topic",
+            &topics[n],
+            "--wait",
+        ]);
+    });
+    drop(frozen);
+    for &n in &stuck {
+        let state = |state: &'static str| {
+            tarn.await_state(mirror_of(n), state, Duration::from_secs(60), |row| {
+                row["topic"] == topics[n].as_str()
+            });
+        };
+        state("PAUSED");
+        tarn.mirrors_ok(&["--resume", "--mirror", mirror_of(n), "--topic", &topics[n]]);
+        tarn.await_caught_up(&source.cluster(), &topics[n], 1, Duration::from_secs(60));
+    }
+}
+
 /// S05: one of two log directories is on a disk that stops answering in the middle of several writes: new connections, the
 /// other directory and new topics there are served all the time, and the dead directory is given up after its time.
 #[test]
