@@ -82,6 +82,14 @@ impl Partition {
     }
 }
 
+/// A fetch session as the source keeps it: what it was asked for, by topic name, id and partition.
+#[derive(Default)]
+pub(crate) struct Session {
+    /// Epoch of the next request in it.
+    epoch: i32,
+    partitions: BTreeMap<(Str, Uuid, i32), FetchPartition>,
+}
+
 pub(crate) struct State {
     pub(crate) cluster_id: String,
     /// `None` = a release without topic ids.
@@ -98,6 +106,17 @@ pub(crate) struct State {
     pub(crate) hasty: bool,
     /// Error of each Metadata answer for each topic.
     pub(crate) topic_error: i16,
+    /// Grants fetch sessions (KIP-227).
+    pub(crate) grants_sessions: bool,
+    /// The sessions by id; one that is taken out was evicted.
+    pub(crate) sessions: BTreeMap<i32, Session>,
+    sessions_made: i32,
+    /// How many partitions each Fetch named.
+    pub(crate) named: Vec<usize>,
+    /// Each answer to a Fetch waits so long and then comes piece by piece, as over a WAN link.
+    pub(crate) round_trip: Option<Duration>,
+    /// Offsets asked for by Fetches that say nothing of our last epoch: only pipelined ones.
+    pub(crate) estimated: Vec<i64>,
     /// Grows when all connections have to close.
     generation: u64,
     /// No connection is taken.
@@ -142,6 +161,12 @@ impl Fake {
             leaves_out: false,
             hasty: false,
             topic_error: 0,
+            grants_sessions: false,
+            sessions: BTreeMap::new(),
+            sessions_made: 0,
+            named: Vec::new(),
+            round_trip: None,
+            estimated: Vec::new(),
             generation: 0,
             away: false,
         };
@@ -219,8 +244,13 @@ impl Fake {
             let len = usize::try_from(socket.read_i32().await.ok()?).ok()?;
             let mut frame = vec![0; len];
             socket.read_exact(&mut frame).await.ok()?;
+            let is_fetch = frame.first_chunk() == Some(&ApiKey::FETCH.0.to_be_bytes());
             let answer = self.answer(frame.into()).await?;
             let bytes = answer.to_bytes()?;
+            let round_trip = self.state.lock().round_trip.filter(|_| is_fetch);
+            if let Some(round_trip) = round_trip {
+                return write_slowly(socket, &bytes, round_trip).await;
+            }
             socket.write_all(&bytes).await.ok()
         };
         tokio::select! {
@@ -412,15 +442,83 @@ impl Fake {
     }
 
     async fn fetch(&self, request: &m::FetchRequest, version: i16) -> m::FetchResponse {
+        let (request, session_id) = match self.in_session(request) {
+            Ok(whole) => whole,
+            Err(code) => {
+                return m::FetchResponse {
+                    error_code: code.0,
+                    ..Default::default()
+                };
+            }
+        };
+        let is_first = request.session_epoch <= 0;
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
         let until = Instant::now() + wait;
         loop {
-            let (response, has_news) = self.fetch_now(request, version);
+            let (mut response, has_news) = self.fetch_now(&request, version);
             if has_news || Instant::now() >= until {
+                response.session_id = session_id;
+                if session_id != 0 && !is_first {
+                    response.responses.retain_mut(|topic| {
+                        topic.partitions.retain(is_news);
+                        !topic.partitions.is_empty()
+                    });
+                }
                 return response;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// What a Fetch asks for with what its session knows already, and the session's id, 0 = none.
+    fn in_session(&self, request: &m::FetchRequest) -> Result<(m::FetchRequest, i32), ErrorCode> {
+        let mut state = self.state.lock();
+        let named = || request.topics.iter().flat_map(|t| &t.partitions);
+        state.named.push(named().count());
+        let estimated = named().filter(|p| p.fetch_offset > 0 && p.last_fetched_epoch < 0);
+        state.estimated.extend(estimated.map(|p| p.fetch_offset));
+        if !state.grants_sessions || request.session_epoch < 0 {
+            return Ok((request.clone(), 0));
+        }
+        let mut id = request.session_id;
+        let old = state.sessions.remove(&id);
+        let mut session = match old {
+            _ if request.session_epoch == 0 => {
+                state.sessions_made += 1;
+                id = state.sessions_made;
+                Session::default()
+            }
+            Some(session) => session,
+            None => return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND),
+        };
+        if session.epoch != request.session_epoch {
+            return Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH);
+        }
+        session.epoch += 1;
+        for topic in &request.topics {
+            for p in &topic.partitions {
+                let key = (topic.topic.clone(), topic.topic_id, p.partition);
+                session.partitions.insert(key, p.clone());
+            }
+        }
+        for topic in &request.forgotten_topics_data {
+            for p in &topic.partitions {
+                let key = (topic.topic.clone(), topic.topic_id, *p);
+                session.partitions.remove(&key);
+            }
+        }
+        let topic = |((topic, topic_id, _), asked): (&(Str, Uuid, i32), &FetchPartition)| {
+            m::fetch_request::FetchTopic {
+                topic: topic.clone(),
+                topic_id: *topic_id,
+                partitions: vec![asked.clone()],
+                ..Default::default()
+            }
+        };
+        let mut whole = request.clone();
+        whole.topics = session.partitions.iter().map(topic).collect();
+        state.sessions.insert(id, session);
+        Ok((whole, id))
     }
 
     fn fetch_now(&self, request: &m::FetchRequest, version: i16) -> (m::FetchResponse, bool) {
@@ -451,9 +549,7 @@ impl Fake {
                 if let (Some(lie), Some((name, _))) = (&state.lie, named) {
                     lie(name, p, &mut data);
                 }
-                has_news |= data.error_code != 0
-                    || data.diverging_epoch.epoch >= 0
-                    || data.records.as_ref().is_some_and(|r| !r.is_empty());
+                has_news |= is_news(&data);
                 partitions.push(data);
             }
             responses.push(FetchableTopicResponse {
@@ -470,6 +566,22 @@ impl Fake {
         };
         (response, has_news)
     }
+}
+
+fn is_news(data: &PartitionData) -> bool {
+    data.error_code != 0
+        || data.diverging_epoch.epoch >= 0
+        || data.records.as_ref().is_some_and(|r| !r.is_empty())
+}
+
+/// Writes as a WAN link does: nothing for a round trip, then some 50 MB/s.
+async fn write_slowly(socket: &mut TcpStream, bytes: &[u8], round_trip: Duration) -> Option<()> {
+    tokio::time::sleep(round_trip).await;
+    for piece in bytes.chunks(256 << 10) {
+        socket.write_all(piece).await.ok()?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Some(())
 }
 
 fn fenced(partition: &Partition, current_leader_epoch: i32) -> Option<ErrorCode> {

@@ -3,6 +3,7 @@
 #[path = "../broker/mod.rs"]
 mod broker;
 mod content;
+mod engine;
 mod fake;
 mod progress;
 mod world;
