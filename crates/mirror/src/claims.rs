@@ -4,8 +4,10 @@
 //! (the leader epoch that a Fetch was fenced with, the high watermark of its answer) and by what leaves room for a failover.
 
 use tarn_log::MirrorBounds;
+use tarn_wire::ErrorCode;
 
 use crate::commands::LEADER_EPOCH_MAX;
+use crate::source::NoValue;
 
 /// How far the local leader epoch is raised above the source's at once.
 pub(crate) const EPOCH_STEP: i32 = 10;
@@ -22,6 +24,15 @@ pub(crate) fn bounds(fenced_with: Option<i32>, high_watermark: i64) -> MirrorBou
     MirrorBounds {
         leader_epoch_max: fenced_with.unwrap_or(i32::MAX).min(SOURCE_EPOCH_MAX),
         offset_end: high_watermark.min(OFFSET_END_MAX),
+    }
+}
+
+/// An end of a source's log, unless no log of ours could end there.
+pub(crate) fn believed_bound(offset: i64) -> Result<i64, NoValue> {
+    if (0..=OFFSET_END_MAX).contains(&offset) {
+        Ok(offset)
+    } else {
+        Err(NoValue::Refused(ErrorCode::OFFSET_NOT_AVAILABLE))
     }
 }
 

@@ -5,20 +5,14 @@
 //! process the control plane hands over again.
 
 mod answers;
-mod assignment;
 mod checks;
-pub mod fetch_session;
-mod idle;
 mod manager;
 mod mirror;
 mod partition_response;
 mod partition_state;
-mod pipelining;
+mod policy;
 mod proof;
-mod sizing;
-mod task;
 mod threads;
-mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

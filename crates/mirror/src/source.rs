@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tarn_client::{
     ClientError, Cluster, ClusterOptions, ConnectionOptions, HostPort, MetadataTopics, text_cut,
 };
+use tarn_fetch::NoOffset;
 use tarn_wire::messages::MetadataResponse;
 use tarn_wire::{ErrorCode, Str};
 
@@ -27,7 +28,7 @@ use crate::seam::{
 
 pub(crate) use content::{Finding, Subject, compare_all};
 pub(crate) use epoch_ends::{EpochQuestion, ends_of_epochs};
-pub(crate) use offsets::{LeaderOf, bounds_request, list_bounds, read_bounds};
+pub(crate) use offsets::{LeaderOf, list_bounds};
 pub(crate) use topics::source_topic;
 
 /// First pause after a connection attempt that failed.
@@ -57,6 +58,15 @@ pub(crate) enum NoValue {
     Refused(ErrorCode),
     /// The answer leaves the partition out, and why as far as it is known. It says nothing about the topic: nobody looks for one that is gone.
     LeftOut(String),
+}
+
+impl From<NoOffset> for NoValue {
+    fn from(why: NoOffset) -> NoValue {
+        match why {
+            NoOffset::Refused(code) => NoValue::Refused(code),
+            NoOffset::LeftOut { throttle_ms } => NoValue::left_out(throttle_ms),
+        }
+    }
 }
 
 impl NoValue {

@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["raft"],
     &["client"],
     &["controller"],
+    &["fetch"],
     &["replica"],
     &["coordinator"],
     &["group", "mirror"],

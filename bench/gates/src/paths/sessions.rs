@@ -1,7 +1,7 @@
 //! Prepares `session-serve` (what the broker does for a client's incremental fetch session) and `session-follow` (what the mirror does for
 //! its session at a source). Records play no part in them, so both shapes are the same.
 
-use tarn_mirror::fetcher::fetch_session::{Ask, FetchSession, Wants};
+use tarn_fetch::{Ask, FetchSession, Wants};
 use tarn_server::fetch_session::{
     Asked, PartitionKey, SessionCache, SessionLimits, Told, TopicKey, Wanted,
 };
@@ -96,6 +96,7 @@ pub(super) fn prepare_follow(_: Shape) -> Prepared {
         current_leader_epoch: 3,
         fetch_offset: 0,
         last_fetched_epoch: -1,
+        log_start_offset: -1,
         bytes_max: 1 << 20,
     };
     let mut wants = Wants::new(PARTITIONS);

@@ -115,15 +115,6 @@ pub(super) fn out_of_range(
     ))
 }
 
-/// The index of the fetcher that serves a partition, out of `fetchers` to one source broker (Kafka's own rule).
-pub(super) fn fetcher_index(topic: &str, partition: i32, fetchers: i32) -> i32 {
-    let hash = topic
-        .encode_utf16()
-        .fold(0i32, |h, c| h.wrapping_mul(31).wrapping_add(i32::from(c)));
-    let mixed = hash.wrapping_mul(31).wrapping_add(partition);
-    mixed.checked_abs().unwrap_or(0) % fetchers.max(1)
-}
-
 /// How far the local leader epoch shall stay above the source's, so that a leader change there costs no pause (§12).
 const EPOCH_DISTANCE: i32 = 3;
 /// Pure rule of M-5: the epoch to ask for when the source is at `source_epoch`.
@@ -182,14 +173,6 @@ mod tests {
             let found = out_of_range(50, -1, start, end);
             assert!(matches!(found, OutOfRange::Again(_)), "{found:?}");
         }
-    }
-
-    #[test]
-    fn the_index_follows_the_string_hash_of_java() {
-        // "orders".hashCode() is -1008770331.
-        assert_eq!(fetcher_index("orders", 0, 1), 0);
-        let expected = (-1_008_770_331i32).wrapping_mul(31).wrapping_add(2).abs() % 7;
-        assert_eq!(fetcher_index("orders", 2, 7), expected);
     }
 
     #[test]

@@ -2,28 +2,24 @@
 //! again what ended. Every pass looks at everything, so a missed event costs one pass and never a partition.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_client::{Backoff, MetadataTopics};
+use tarn_client::MetadataTopics;
+use tarn_fetch::{Ended, FetcherEnd, FetcherKey, FetcherManager, Outcome, Pause, Placement};
 use tarn_wire::Str;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::answers::fetcher_index;
-use super::assignment::{Assignment, SharedAssignment};
 use super::checks::{self, Turn};
 use super::mirror::MirrorPlane;
-use super::partition_state::{PartitionFetchState, SourceLeader};
-use super::task::{Fetcher, FetcherEnd, FetcherError};
+use super::partition_state::PartitionFetchState;
+use super::policy::{FetcherError, MirrorPolicy};
 use crate::seam::{FailureKind, FetchFailure, Reachability, SourceTopic};
 use crate::source::{AskError, SourceClient, list_bounds, now_ms, source_topic};
 use crate::survive::survive;
 
-/// Longest pause before a source broker or its metadata is tried again.
-const RETRY_MAX: Duration = Duration::from_secs(5);
 /// How often partitions that are not open here yet are looked for.
 const RESOLVE_EVERY: Duration = Duration::from_millis(200);
 /// How often `mirror.disconnect.fail.after.ms` is looked at.
@@ -41,15 +37,6 @@ const FETCHERS_DEFAULT: i32 = 2;
 /// sender does not take up at once what its neighbour leaves free: with two the link was used to 77–80 %, with four to 84–87 %, with eight no better.
 const FETCHERS_FAR: i32 = 4;
 const FAR: Duration = Duration::from_millis(20);
-
-/// Source node and fetcher index.
-type FetcherKey = (i32, i32);
-
-/// A place to wait at, after failures.
-struct Pause {
-    backoff: Backoff,
-    until: Instant,
-}
 
 /// Keeps a fetcher manager running until the mirror is cancelled; partitions say so after one that panicked.
 pub(super) async fn keep(mirror: Arc<MirrorPlane>) {
@@ -72,29 +59,24 @@ struct MirrorFetcherManager {
     mirror: Arc<MirrorPlane>,
     source: Arc<SourceClient>,
     generation: u64,
-    fetchers: HashMap<FetcherKey, Arc<SharedAssignment>>,
-    running: JoinSet<FetcherEnd>,
-    /// Which task is which fetcher.
-    tasks: HashMap<Id, FetcherKey>,
+    policy: Arc<MirrorPolicy>,
+    fetchers: FetcherManager<MirrorPolicy>,
     /// Comparisons and questions for log ends that are under way.
     asking: JoinSet<()>,
-    nodes: HashMap<i32, Pause>,
     metadata: Pause,
 }
 
 impl MirrorFetcherManager {
     fn new(mirror: Arc<MirrorPlane>) -> MirrorFetcherManager {
-        let metadata = Pause::new(&mirror);
+        let source = mirror.source();
         MirrorFetcherManager {
-            source: mirror.source(),
+            metadata: Pause::new(first_pause(&mirror)),
+            policy: MirrorPolicy::new(mirror.clone(), source.clone()),
+            source,
             generation: mirror.generation(),
             mirror,
-            fetchers: HashMap::new(),
-            running: JoinSet::new(),
-            tasks: HashMap::new(),
+            fetchers: FetcherManager::default(),
             asking: JoinSet::new(),
-            nodes: HashMap::new(),
-            metadata,
         }
     }
 
@@ -105,7 +87,7 @@ impl MirrorFetcherManager {
             () = cancel.cancelled() => {}
             () = self.passes() => {}
         }
-        self.running.shutdown().await;
+        self.fetchers.shutdown().await;
         self.asking.shutdown().await;
     }
 
@@ -120,7 +102,7 @@ impl MirrorFetcherManager {
             };
             tokio::select! {
                 () = self.mirror.woken() => {}
-                Some(ended) = self.running.join_next_with_id() => self.task_ended(ended),
+                ended = self.fetchers.ended() => self.fetcher_ended(ended),
                 Some(_) = self.asking.join_next() => {}
                 () = sleep => {}
             }
@@ -133,7 +115,7 @@ impl MirrorFetcherManager {
             self.start_over().await;
         }
         if let Some(until) = self.mirror.wrong_cluster_until() {
-            self.stop_fetchers();
+            self.fetchers.stop();
             return Some(until);
         }
         let unresolved = self.open_partitions();
@@ -172,24 +154,15 @@ impl MirrorFetcherManager {
     async fn start_over(&mut self) {
         self.generation = self.mirror.generation();
         self.source = self.mirror.source();
-        self.stop_fetchers();
-        self.running.shutdown().await;
-        self.nodes.clear();
-        self.metadata = Pause::new(&self.mirror);
+        self.policy = MirrorPolicy::new(self.mirror.clone(), self.source.clone());
+        self.fetchers.shutdown().await;
+        self.metadata = Pause::new(first_pause(&self.mirror));
         self.asking.shutdown().await;
         for partition in self.mirror.partitions() {
             partition.with(|s| s.set_leader(None));
             partition.clear_error();
         }
         info!(mirror = %self.mirror.name(), "connections to the source are made anew");
-    }
-
-    fn stop_fetchers(&mut self) {
-        for (_, shared) in self.fetchers.drain() {
-            shared.replace(Arc::default());
-        }
-        self.running.abort_all();
-        self.tasks.clear();
     }
 
     /// Opens partitions that this broker had not opened before; true when some are left.
@@ -204,38 +177,41 @@ impl MirrorFetcherManager {
         left
     }
 
-    fn task_ended(&mut self, ended: Result<(Id, FetcherEnd), JoinError>) {
-        match ended {
-            Ok((id, end)) => {
-                if let Some(key) = self.tasks.remove(&id) {
-                    self.fetcher_ended(key, &end);
-                }
-            }
-            Err(e) => {
-                let key = self.tasks.remove(&e.id());
-                if let Some(key) = key.filter(|_| e.is_panic()) {
-                    self.fetcher_panicked(key);
-                }
-            }
+    fn fetcher_ended(&mut self, ended: Ended<MirrorPolicy>) {
+        let error = match ended.outcome {
+            Outcome::Panicked => return self.fetcher_panicked(ended.key),
+            Outcome::Ended(FetcherEnd { error: None, .. }) => return,
+            Outcome::Ended(FetcherEnd {
+                error: Some(error), ..
+            }) => error,
+        };
+        if let FetcherError::Ask(AskError::WrongCluster { found }) = &error {
+            self.mirror.found_wrong_cluster(found);
+            return;
         }
+        let (text, now) = (error.to_string(), now_ms());
+        let FetcherKey { broker, index } = ended.key;
+        debug!(mirror = %self.mirror.name(), node = broker, fetcher = index, "{text}");
+        for partition in &ended.partitions {
+            partition.with(|s| s.set_leader(None));
+            partition.tracked.lock().set_error(&text, now);
+        }
+        self.fetchers.pause(broker, first_pause(&self.mirror));
     }
 
     /// A defect of ours: its partitions fail with a word, and are taken up again as other failures are.
     fn fetcher_panicked(&mut self, key: FetcherKey) {
-        self.fetchers.remove(&key);
         let text = format!(
             "the task that fetches from broker {} of the source panicked, which is a defect of this broker (its log says where); it is started again",
-            key.0
+            key.broker
         );
-        let new_pause = Pause::new(&self.mirror);
-        self.nodes.entry(key.0).or_insert(new_pause).failed();
+        self.fetchers.pause(key.broker, first_pause(&self.mirror));
         // Not by the fetcher's assignment: what was given up meanwhile, with nobody told, has left it.
-        let (fetchers, partitions) = (self.fetchers_per_broker(), self.mirror.partitions());
-        let dirs = Directories::of(&partitions);
+        let partitions = self.mirror.partitions();
+        let placement = Placement::new(&partitions, self.fetchers_per_broker());
         for partition in partitions {
             let leader = partition.with(|s| s.leader);
-            if leader.is_some_and(|leader| fetcher_key(&partition, leader, fetchers, &dirs) == key)
-            {
+            if leader.is_some_and(|l| placement.fetcher(&*partition, l.node) == key) {
                 let failure = FetchFailure {
                     kind: FailureKind::Limited,
                     text: text.clone(),
@@ -245,37 +221,14 @@ impl MirrorFetcherManager {
         }
     }
 
-    fn fetcher_ended(&mut self, key: FetcherKey, end: &FetcherEnd) {
-        let Some(shared) = self.fetchers.remove(&key) else {
-            return;
-        };
-        if end.answered {
-            self.nodes.remove(&key.0);
-        }
-        let Some(error) = &end.error else { return };
-        if let FetcherError::Ask(AskError::WrongCluster { found }) = error {
-            self.mirror.found_wrong_cluster(found);
-            return;
-        }
-        let text = error.to_string();
-        debug!(mirror = %self.mirror.name(), node = key.0, fetcher = key.1, "{text}");
-        let now = now_ms();
-        for partition in &shared.assignment().partitions {
-            partition.with(|s| s.set_leader(None));
-            partition.tracked.lock().set_error(&text, now);
-        }
-        let new_pause = Pause::new(&self.mirror);
-        self.nodes.entry(key.0).or_insert(new_pause).failed();
-    }
-
     /// Asks for the leaders of partitions that have none. Gives the time of the next try when some are left.
     async fn find_leaders(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
         let now = Instant::now();
         let without = || partitions.iter().filter(|s| s.with(|s| s.leader.is_none()));
         let due: Vec<&Arc<PartitionFetchState>> =
             without().filter(|s| s.may_seek_leader(now)).collect();
-        if now < self.metadata.until && !due.is_empty() {
-            return Some(self.metadata.until);
+        if now < self.metadata.until() && !due.is_empty() {
+            return Some(self.metadata.until());
         }
         if !due.is_empty()
             && let Some(again) = self.ask_for(&due, partitions).await
@@ -317,11 +270,11 @@ impl MirrorFetcherManager {
                 for partition in due {
                     partition.tracked.lock().set_error(&text, now);
                 }
-                if self.metadata.backoff.failures() == 0 {
+                if self.metadata.failures() == 0 {
                     warn!(mirror = %self.mirror.name(), "{text}");
                 }
                 self.metadata.failed();
-                Some(self.metadata.until)
+                Some(self.metadata.until())
             }
         }
     }
@@ -430,64 +383,23 @@ impl MirrorFetcherManager {
 
     /// Puts every partition with a leader on its fetcher. Gives the time at which a broker may be tried again.
     fn place(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
-        let fetchers = self.fetchers_per_broker();
-        let dirs = Directories::of(partitions);
+        let placement = Placement::new(partitions, self.fetchers_per_broker());
         let mut groups: BTreeMap<FetcherKey, Vec<Arc<PartitionFetchState>>> = BTreeMap::new();
         for partition in partitions {
             // One that is new to its fetcher waits outside: joining is what ends a long poll.
             let leader = partition.with(|s| s.leader.filter(|_| s.placed || !s.is_unchecked()));
             if let Some(leader) = leader {
                 partition.with(|s| s.placed = true);
-                groups
-                    .entry(fetcher_key(partition, leader, fetchers, &dirs))
-                    .or_default()
-                    .push(partition.clone());
+                let key = placement.fetcher(&**partition, leader.node);
+                groups.entry(key).or_default().push(partition.clone());
             }
         }
-        for (key, shared) in &self.fetchers {
-            if !groups.contains_key(key) && !shared.assignment().partitions.is_empty() {
-                shared.replace(Arc::default());
-            }
-        }
-        let mut next: Option<Instant> = None;
-        for (key, mut group) in groups {
-            group.sort_by_key(|s| s.key());
-            match self.fetchers.get(&key) {
-                Some(shared) if shared.assignment().is(&group) => shared.nudge(),
-                Some(shared) => shared.replace(Assignment::new(group)),
-                None => {
-                    let pause = self
-                        .nodes
-                        .get(&key.0)
-                        .map(|p| p.until)
-                        .filter(|&until| until > Instant::now());
-                    match pause {
-                        Some(until) => next = Some(next.map_or(until, |n| n.min(until))),
-                        None => self.start_fetcher(key, group),
-                    }
-                }
-            }
-        }
-        next
+        self.fetchers.assign(&self.policy, groups)
     }
 
     fn fetchers_per_broker(&self) -> i32 {
         let round_trip = self.source.cluster().ok().and_then(|c| c.round_trip_min());
         fetchers_per_broker(self.mirror.settings().fetch.fetchers, round_trip)
-    }
-
-    fn start_fetcher(&mut self, key: FetcherKey, group: Vec<Arc<PartitionFetchState>>) {
-        let shared = Arc::new(SharedAssignment::default());
-        shared.replace(Assignment::new(group));
-        let fetcher = Fetcher::new(
-            self.mirror.clone(),
-            self.source.clone(),
-            shared.clone(),
-            key,
-        );
-        self.fetchers.insert(key, shared);
-        let task = self.running.spawn(fetcher.run());
-        self.tasks.insert(task.id(), key);
     }
 
     /// `mirror.disconnect.fail.after.ms`. True when it has to be looked at again.
@@ -514,42 +426,6 @@ impl MirrorFetcherManager {
         }
         false
     }
-}
-
-/// The log directories of some partitions, in a fixed order.
-struct Directories(Vec<PathBuf>);
-
-impl Directories {
-    fn of(partitions: &[Arc<PartitionFetchState>]) -> Directories {
-        let mut dirs: Vec<PathBuf> = Vec::new();
-        for partition in partitions {
-            let dir = partition.local.log().dir_state().path();
-            if dirs.last().is_none_or(|last| last != dir) && !dirs.iter().any(|d| d == dir) {
-                dirs.push(dir.to_path_buf());
-            }
-        }
-        dirs.sort();
-        Directories(dirs)
-    }
-
-    fn ordinal(&self, partition: &PartitionFetchState) -> i32 {
-        let dir = partition.local.log().dir_state().path();
-        let at = self.0.iter().position(|d| d == dir);
-        at.and_then(|at| i32::try_from(at).ok()).unwrap_or(0)
-    }
-}
-
-/// The fetcher that serves a partition with this leader.
-fn fetcher_key(
-    partition: &PartitionFetchState,
-    leader: SourceLeader,
-    fetchers: i32,
-    dirs: &Directories,
-) -> FetcherKey {
-    let name = partition.name();
-    let index = fetcher_index(&name.topic, name.partition, fetchers);
-    // Each directory has fetchers of its own: one whose disk does not answer holds up no other.
-    (leader.node, index + fetchers * dirs.ordinal(partition))
 }
 
 async fn log_ends(
@@ -585,25 +461,10 @@ fn fetchers_per_broker(configured: i32, round_trip: Option<Duration>) -> i32 {
     }
 }
 
-impl Pause {
-    fn new(mirror: &MirrorPlane) -> Pause {
-        let initial = u64::try_from(mirror.settings().fetch.backoff_ms)
-            .unwrap_or(0)
-            .clamp(1, 1_000);
-        Pause {
-            backoff: Backoff::new(Duration::from_millis(initial), RETRY_MAX),
-            until: Instant::now(),
-        }
-    }
-
-    fn failed(&mut self) {
-        self.until = Instant::now() + self.backoff.next_wait();
-    }
-
-    fn succeeded(&mut self) {
-        self.backoff.reset();
-        self.until = Instant::now();
-    }
+/// The first pause before a source broker or its metadata is tried again.
+fn first_pause(mirror: &MirrorPlane) -> Duration {
+    let ms = u64::try_from(mirror.settings().fetch.backoff_ms).unwrap_or(0);
+    Duration::from_millis(ms.clamp(1, 1_000))
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use tarn_fetch::Asked;
 use tarn_log::{LogError, MirrorAppendInfo, MirrorBounds};
 use tarn_replica::ReplicaError;
 use tarn_wire::fetch_stream::FetchPartitionStart;
+use tokio::time::Instant;
 
 use super::partition_state::{PartitionFetchState, is_empty};
-use super::pipelining;
 use super::proof;
 use crate::claims;
 use crate::source::now_ms;
@@ -61,7 +62,7 @@ pub(super) struct PartitionOutcome {
 
 /// From where a partition was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum AskedFrom {
     /// Our log end.
     AtEnd(i64),
     /// An estimate of what our log end would be: batches that we have by now come first.
@@ -82,10 +83,11 @@ enum Begin {
 
 /// A partition's part of an answer that is being read. Dropping it drops an unfinished batch.
 pub(super) struct PartitionResponse {
-    pub(super) index: usize,
     pub(super) partition: Arc<PartitionFetchState>,
     pub(super) start: FetchPartitionStart,
-    asked: Asked,
+    from: AskedFrom,
+    /// When the response began.
+    pub(super) begun: Instant,
     /// Nothing is kept before a batch came that is ours, and whether one did.
     needs_proof: bool,
     proven: bool,
@@ -103,26 +105,24 @@ pub(super) struct PartitionResponse {
     opened_at: i64,
     /// Nothing more is wanted of this partition.
     over: bool,
-    trouble: Option<AppendError>,
+    error: Option<AppendError>,
 }
 
 impl PartitionResponse {
-    /// `fenced_with` = the leader epoch that the source compared with its own; `None` = none.
     pub(super) fn new(
-        index: usize,
         partition: Arc<PartitionFetchState>,
         start: FetchPartitionStart,
+        from: AskedFrom,
         asked: Asked,
-        fenced_with: Option<i32>,
     ) -> PartitionResponse {
         PartitionResponse {
-            bounds: claims::bounds(fenced_with, start.high_watermark),
-            index,
+            bounds: claims::bounds(asked.fenced_with, start.high_watermark),
             partition,
             start,
-            needs_proof: asked == Asked::AtTail,
+            needs_proof: from == AskedFrom::AtTail,
             proven: false,
-            asked,
+            from,
+            begun: asked.begun,
             head: Vec::new(),
             pass_over: 0,
             passed_over: false,
@@ -132,7 +132,7 @@ impl PartitionResponse {
             passed_bytes: 0,
             opened_at: 0,
             over: false,
-            trouble: None,
+            error: None,
         }
     }
 
@@ -185,7 +185,7 @@ impl PartitionResponse {
         let end = self.partition.local.log().log_end_offset();
         let left = u64::from(self.start.records_len?).saturating_sub(self.taken);
         let bytes = self.taken - self.passed_bytes;
-        pipelining::estimate(end, end - self.opened_at, bytes, left)
+        tarn_fetch::estimate(end, end - self.opened_at, bytes, left)
             .filter(|&offset| offset < self.start.high_watermark)
     }
 
@@ -199,7 +199,7 @@ impl PartitionResponse {
 
     fn fail(&mut self, e: ReplicaError) {
         self.over = true;
-        self.trouble = Some(e.into());
+        self.error = Some(e.into());
     }
 
     /// Looks at the batch that begins and opens the append at the first that we do not have.
@@ -208,10 +208,10 @@ impl PartitionResponse {
         let mut end = local.log().log_end_offset();
         let (base, last) = (self.base_offset(), self.last_offset());
         let is_current = self.head.get(MAGIC_AT) == Some(&MAGIC);
-        match self.asked {
+        match self.from {
             // The log moved since it was asked for.
-            Asked::AtEnd(asked) if asked != end => return Ok(Begin::Leave),
-            Asked::AtEnd(_) => {
+            AskedFrom::AtEnd(asked) if asked != end => return Ok(Begin::Leave),
+            AskedFrom::AtEnd(_) => {
                 let is_claimed = base >= 0 && last < self.bounds.offset_end;
                 if is_current && is_claimed && is_empty(local) && base < end && end <= last {
                     // The source's log starts inside this batch; a log can only start with a whole one.
@@ -219,11 +219,11 @@ impl PartitionResponse {
                     end = base;
                 }
             }
-            Asked::Pipelined | Asked::AtTail if !is_current => return Ok(Begin::Leave),
-            Asked::Pipelined if base >= 0 && base <= last && last < end => {
+            AskedFrom::Pipelined | AskedFrom::AtTail if !is_current => return Ok(Begin::Leave),
+            AskedFrom::Pipelined if base >= 0 && base <= last && last < end => {
                 return Ok(Begin::PassOver);
             }
-            Asked::AtTail if !self.proven => {
+            AskedFrom::AtTail if !self.proven => {
                 self.proven = proof::local_header(local.log(), base).as_ref() == Some(&self.head);
                 return Ok(if self.proven {
                     Begin::PassOver
@@ -232,13 +232,13 @@ impl PartitionResponse {
                 });
             }
             // After a batch of ours the next one follows, also where compaction left offsets out.
-            Asked::Pipelined | Asked::AtTail
+            AskedFrom::Pipelined | AskedFrom::AtTail
                 if base != end && !(self.passed_over && base > end) =>
             {
                 self.left_a_gap = base > end;
                 return Ok(Begin::Leave);
             }
-            Asked::Pipelined | Asked::AtTail => {}
+            AskedFrom::Pipelined | AskedFrom::AtTail => {}
         }
         self.opened_at = end;
         let is_open = self.partition.open_append(end, self.bounds, now_ms())?;
@@ -271,11 +271,14 @@ impl PartitionResponse {
 
     /// The partition is complete.
     pub(super) fn end(mut self) -> Result<PartitionOutcome, AppendError> {
-        if let Some(trouble) = self.trouble.take() {
-            return Err(trouble);
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
-        let is_ahead = self.asked == Asked::Pipelined;
-        if !self.open && !is_ahead && self.head.get(MAGIC_AT).is_some_and(|&magic| magic < MAGIC) {
+        let is_pipelined = self.from == AskedFrom::Pipelined;
+        if !self.open
+            && !is_pipelined
+            && self.head.get(MAGIC_AT).is_some_and(|&magic| magic < MAGIC)
+        {
             return Err(AppendError::OldFormat);
         }
         let appended = match self.partition.take_append().filter(|_| self.open) {
@@ -294,9 +297,9 @@ impl PartitionResponse {
             moved_nothing: nothing_came
                 && self.taken > self.passed_bytes
                 && !self.over
-                && !is_ahead,
+                && !is_pipelined,
             // Pipelined: the next Fetch from our log end tells.
-            cut_batch_bytes: if nothing_fit && !self.over && !is_ahead {
+            cut_batch_bytes: if nothing_fit && !self.over && !is_pipelined {
                 self.batch_bytes()
             } else {
                 0

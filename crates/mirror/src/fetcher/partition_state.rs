@@ -5,22 +5,36 @@
 //!
 //! The append has a lock of its own, because the disk can keep whoever holds it: what else is known of the partition is never behind it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tarn_client::Backoff;
+use tarn_fetch::{FetchedPartition, Patience, StallCounter};
 use tarn_log::MirrorBounds;
 use tarn_replica::{Partition, PartitionMirrorAppend, ReplicaError};
 use tarn_wire::{Str, Uuid};
 use tokio::time::Instant;
 
 use super::proof::Continuity;
-use super::watch::{DIVERGENCES, STALLS, Watch};
 use crate::seam::{FetchAssignment, FetchProgress, MirrorPartition};
 
 /// Longest pause of one partition after errors.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Answers for a partition that bring records or an error and move nothing: one, because what follows may ask otherwise.
+const STALLS: Patience = Patience {
+    free: 1,
+    first: Duration::from_millis(100),
+    max: Duration::from_secs(30),
+};
+/// Divergences of a partition without a record appended or cut between them: each costs a preparation and two stored states.
+const DIVERGENCES: Patience = Patience {
+    free: 0,
+    first: Duration::from_millis(500),
+    max: Duration::from_secs(300),
+};
 
 /// Names a partition: local topic id and partition.
 pub(super) type PartitionKey = (Uuid, i32);
@@ -43,9 +57,9 @@ pub(super) struct Tracked {
     /// When that was last so, or when the first answer came.
     caught_up_ms: Option<i64>,
     /// Answers in a row that moved nothing.
-    stalls: Watch,
+    stalls: StallCounter,
     /// Divergences reported in a row without any progress, and when the next may be.
-    divergences: Watch,
+    divergences: StallCounter,
     divergence_not_before: Option<Instant>,
 }
 
@@ -55,8 +69,8 @@ impl Default for Tracked {
             progress: FetchProgress::default(),
             caught_up: false,
             caught_up_ms: None,
-            stalls: Watch::new(STALLS),
-            divergences: Watch::new(DIVERGENCES),
+            stalls: StallCounter::new(STALLS),
+            divergences: StallCounter::new(DIVERGENCES),
             divergence_not_before: None,
         }
     }
@@ -267,13 +281,6 @@ impl PartitionFetchState {
         &self.assignment.partition
     }
 
-    pub(super) fn key(&self) -> PartitionKey {
-        (
-            self.assignment.partition.topic_id,
-            self.assignment.partition.partition,
-        )
-    }
-
     /// Looks at or changes the state. Short: no I/O inside.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut FetchState) -> T) -> T {
         look(&mut self.state.lock())
@@ -418,6 +425,28 @@ impl PartitionFetchState {
     /// Takes the append out, to finish or to drop it.
     pub(super) fn take_append(&self) -> Option<PartitionMirrorAppend> {
         self.local.log().wait_for(&self.append).take()
+    }
+}
+
+impl FetchedPartition for PartitionFetchState {
+    fn key(&self) -> PartitionKey {
+        (self.name().topic_id, self.name().partition)
+    }
+
+    fn topic(&self) -> &Str {
+        &self.name().topic
+    }
+
+    fn partition(&self) -> i32 {
+        self.name().partition
+    }
+
+    fn topic_id(&self) -> Option<Uuid> {
+        self.assignment.source_topic_id
+    }
+
+    fn directory(&self) -> &Path {
+        self.local.log().dir_state().path()
     }
 }
 

@@ -3,73 +3,33 @@
 use std::sync::Arc;
 
 use tarn_client::{Handle, MetadataTopics};
+use tarn_fetch::LogBounds;
 use tarn_replica::Partition;
-use tarn_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use tarn_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
-use tarn_wire::{ErrorCode, Message, Str, Uuid};
+use tarn_wire::{Message, Str, Uuid};
 
 use super::{
     AskError, EpochQuestion, Finding, NoValue, SourceClient, SourceError, Subject, compare_all,
     ends_of_epochs, is_denial, source_topic,
 };
-use crate::claims::OFFSET_END_MAX;
+use crate::claims::believed_bound;
 use crate::prepare::chain::{ChainMatch, ChainStep, ChainWalk, EpochChain};
 
-/// ListOffsets timestamp of the log end.
-const LATEST: i64 = -1;
-/// ListOffsets timestamp of the log start.
-const EARLIEST: i64 = -2;
-/// Consumers have no replica id.
+/// Replica id of a consumer.
 const CONSUMER: i32 = -1;
 
-/// Log bounds of a partition at the source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListedBounds {
-    /// First offset.
-    pub(crate) start: i64,
-    /// High watermark.
-    pub(crate) end: i64,
+fn bounds_request(partitions: &[(Str, i32)], end: bool) -> ListOffsetsRequest {
+    tarn_fetch::bounds_request(CONSUMER, partitions, end)
 }
 
-/// ListOffsets of these partitions for one end of their logs; version 1 and later.
-pub(crate) fn bounds_request(partitions: &[(Str, i32)], end: bool) -> ListOffsetsRequest {
-    let topic = |(name, index): &(Str, i32)| ListOffsetsTopic {
-        name: name.clone(),
-        partitions: vec![ListOffsetsPartition {
-            partition_index: *index,
-            current_leader_epoch: -1,
-            timestamp: if end { LATEST } else { EARLIEST },
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    ListOffsetsRequest {
-        replica_id: CONSUMER,
-        topics: partitions.iter().map(topic).collect(),
-        ..Default::default()
-    }
-}
-
-/// The offset answered for one partition.
-pub(crate) fn read_bounds(
+/// The offset answered for one partition, unless it is not believed.
+fn read_bounds(
     response: &ListOffsetsResponse,
     topic: &str,
     partition: i32,
 ) -> Result<i64, NoValue> {
-    let of_topic = response
-        .topics
-        .iter()
-        .filter(|t| t.name == *topic)
-        .flat_map(|t| &t.partitions);
-    let found = of_topic
-        .into_iter()
-        .find(|p| p.partition_index == partition)
-        .ok_or_else(|| NoValue::left_out(response.throttle_time_ms))?;
-    match ErrorCode(found.error_code) {
-        ErrorCode::NONE if (0..=OFFSET_END_MAX).contains(&found.offset) => Ok(found.offset),
-        ErrorCode::NONE => Err(NoValue::Refused(ErrorCode::OFFSET_NOT_AVAILABLE)),
-        code => Err(NoValue::Refused(code)),
-    }
+    let offset = tarn_fetch::read_bounds(response, topic, partition);
+    offset.map_err(NoValue::from).and_then(believed_bound)
 }
 
 /// One end of the logs of these partitions, all led by the broker behind `handle`; one answer each.
@@ -134,8 +94,8 @@ impl<'a> LeaderOf<'a> {
     }
 
     /// First offset and high watermark.
-    pub(crate) async fn bounds(&self) -> Result<ListedBounds, AskError> {
-        Ok(ListedBounds {
+    pub(crate) async fn bounds(&self) -> Result<LogBounds, AskError> {
+        Ok(LogBounds {
             start: self.bound(false).await?,
             end: self.bound(true).await?,
         })

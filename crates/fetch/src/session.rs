@@ -12,6 +12,8 @@ pub struct Ask {
     pub fetch_offset: i64,
     /// Epoch of our last record, −1 = none.
     pub last_fetched_epoch: i32,
+    /// Log start of a replica, −1 = a consumer.
+    pub log_start_offset: i64,
     /// Most bytes.
     pub bytes_max: i32,
 }
@@ -182,6 +184,7 @@ mod tests {
             current_leader_epoch: 0,
             fetch_offset: offset,
             last_fetched_epoch: -1,
+            log_start_offset: -1,
             bytes_max: 100,
         }
     }

@@ -1,6 +1,6 @@
 //! Pipelining over a WAN link: when the next Fetch goes out although the current response is still arriving, and from which offset
 //! it asks for a partition whose end in that response is not known yet. Pure. A batch that is asked for twice is passed over by
-//! [`super::partition_response`], and a batch that would leave a gap is never appended, so a bad estimate costs time and nothing else.
+//! its user, and a batch that would leave a gap is never appended, so a bad estimate costs time and nothing else.
 
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ const GAPS_MAX: u32 = 3;
 
 /// How far a response has arrived.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
+pub(crate) struct Coming {
     /// Since its first byte.
-    pub(super) receiving: Duration,
+    pub(crate) receiving: Duration,
     /// Bytes of records so far.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes of the answer that are still to come.
-    pub(super) left: u64,
+    pub(crate) left: u64,
 }
 
 /// What a fetcher knows of its link.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pipelining {
+pub(crate) struct Pipelining {
     /// From a request to the first byte of its response, while responses are full.
     round_trip: Duration,
     gaps: u32,
@@ -40,7 +40,7 @@ pub(super) struct Pipelining {
 
 impl Pipelining {
     /// Learns from a complete response: `waited` for its first byte, `None` when its request was pipelined; `full` = the source had more.
-    pub(super) fn answered(&mut self, waited: Option<Duration>, full: bool) {
+    pub(crate) fn answered(&mut self, waited: Option<Duration>, full: bool) {
         self.round_trip = match waited {
             Some(waited) if full => waited,
             None if full => self.round_trip,
@@ -49,12 +49,12 @@ impl Pipelining {
     }
 
     /// An estimate was beyond what we have.
-    pub(super) fn left_a_gap(&mut self) {
+    pub(crate) fn left_a_gap(&mut self) {
         self.gaps = self.gaps.saturating_add(1);
     }
 
     /// Whether the next Fetch should go out now.
-    pub(super) fn is_due(&self, coming: Coming) -> bool {
+    pub(crate) fn is_due(&self, coming: Coming) -> bool {
         if self.round_trip < ROUND_TRIP_MIN || coming.bytes < BYTES_MIN || coming.left == 0 {
             return false;
         }
@@ -64,14 +64,14 @@ impl Pipelining {
     }
 
     /// Whether offsets may be estimated.
-    pub(super) fn estimates(&self) -> bool {
+    pub(crate) fn estimates(&self) -> bool {
         self.gaps < GAPS_MAX
     }
 }
 
 /// The offset up to which an answer will surely bring whole batches, when `offsets` came with `bytes` so far, the log now ends at `end`, and
 /// `left` bytes of the partition's records are still to come. `None` when that is not worth asking for.
-pub(super) fn estimate(end: i64, offsets: i64, bytes: u64, left: u64) -> Option<i64> {
+pub fn estimate(end: i64, offsets: i64, bytes: u64, left: u64) -> Option<i64> {
     let margin = MARGIN_BYTES + left / MARGIN_SHARE;
     let sure = left.checked_sub(margin).filter(|&sure| sure > 0)?;
     if offsets <= 0 || bytes < BYTES_MIN {

@@ -9,32 +9,43 @@ use tarn_wire::fetch_stream::FetchPartitionStart;
 use tarn_wire::{Str, Uuid};
 use tokio::sync::Notify;
 
-use super::partition_state::PartitionFetchState;
+use crate::FetchedPartition;
 
 /// The partitions of one fetcher; replaced as a whole.
-#[derive(Default)]
-pub(super) struct Assignment {
-    pub(super) partitions: Vec<Arc<PartitionFetchState>>,
+pub(crate) struct Assignment<P> {
+    pub(crate) partitions: Vec<Arc<P>>,
     by_id: HashMap<(Uuid, i32), usize>,
     by_name: HashMap<(Str, i32), usize>,
     /// Every partition's topic id at the source is known.
-    pub(super) all_have_ids: bool,
+    pub(crate) all_have_ids: bool,
 }
 
-impl Assignment {
-    pub(super) fn new(partitions: Vec<Arc<PartitionFetchState>>) -> Arc<Assignment> {
+// By hand: a derived one would want `P: Default`.
+impl<P> Default for Assignment<P> {
+    fn default() -> Self {
+        Assignment {
+            partitions: Vec::new(),
+            by_id: HashMap::new(),
+            by_name: HashMap::new(),
+            all_have_ids: false,
+        }
+    }
+}
+
+impl<P: FetchedPartition> Assignment<P> {
+    pub(crate) fn new(partitions: Vec<Arc<P>>) -> Arc<Assignment<P>> {
         let mut assignment = Assignment {
             all_have_ids: true,
             ..Assignment::default()
         };
         for (index, partition) in partitions.iter().enumerate() {
-            let name = partition.name();
+            let number = partition.partition();
             assignment
                 .by_name
-                .insert((name.topic.clone(), name.partition), index);
-            match partition.assignment.source_topic_id {
+                .insert((partition.topic().clone(), number), index);
+            match partition.topic_id() {
                 Some(id) => {
-                    assignment.by_id.insert((id, name.partition), index);
+                    assignment.by_id.insert((id, number), index);
                 }
                 None => assignment.all_have_ids = false,
             }
@@ -44,7 +55,7 @@ impl Assignment {
     }
 
     /// The index of the partition that an answer speaks of.
-    pub(super) fn find(&self, start: &FetchPartitionStart) -> Option<usize> {
+    pub(crate) fn find(&self, start: &FetchPartitionStart) -> Option<usize> {
         if start.topic_id.is_zero() {
             self.by_name
                 .get(&(start.topic.clone(), start.partition_index))
@@ -57,16 +68,15 @@ impl Assignment {
     }
 
     /// Whether it holds a partition that `other` has not.
-    pub(super) fn adds_to(&self, other: &Assignment) -> bool {
-        let known: HashSet<*const PartitionFetchState> =
-            other.partitions.iter().map(Arc::as_ptr).collect();
+    pub(crate) fn adds_to(&self, other: &Assignment<P>) -> bool {
+        let known: HashSet<*const P> = other.partitions.iter().map(Arc::as_ptr).collect();
         self.partitions
             .iter()
             .any(|partition| !known.contains(&Arc::as_ptr(partition)))
     }
 
     /// Whether it holds exactly these partitions.
-    pub(super) fn is(&self, partitions: &[Arc<PartitionFetchState>]) -> bool {
+    pub(crate) fn is(&self, partitions: &[Arc<P>]) -> bool {
         self.partitions.len() == partitions.len()
             && self
                 .partitions
@@ -77,35 +87,44 @@ impl Assignment {
 }
 
 /// What the fetcher manager and the task of a fetcher share.
-#[derive(Default)]
-pub(super) struct SharedAssignment {
-    assignment: Mutex<Arc<Assignment>>,
+pub(crate) struct SharedAssignment<P> {
+    assignment: Mutex<Arc<Assignment<P>>>,
     changed: Notify,
     /// Grows whenever something may have changed that the fetcher cannot see.
     nudges: AtomicU64,
 }
 
-impl SharedAssignment {
-    pub(super) fn assignment(&self) -> Arc<Assignment> {
+impl<P> Default for SharedAssignment<P> {
+    fn default() -> Self {
+        SharedAssignment {
+            assignment: Mutex::default(),
+            changed: Notify::new(),
+            nudges: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<P> SharedAssignment<P> {
+    pub(crate) fn assignment(&self) -> Arc<Assignment<P>> {
         self.assignment.lock().clone()
     }
 
-    pub(super) fn replace(&self, assignment: Arc<Assignment>) {
+    pub(crate) fn replace(&self, assignment: Arc<Assignment<P>>) {
         *self.assignment.lock() = assignment;
         self.nudge();
     }
 
     /// Has the fetcher scan all its partitions.
-    pub(super) fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         self.nudges.fetch_add(1, Ordering::AcqRel);
         self.changed.notify_one();
     }
 
-    pub(super) fn nudges(&self) -> u64 {
+    pub(crate) fn nudges(&self) -> u64 {
         self.nudges.load(Ordering::Acquire)
     }
 
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 }

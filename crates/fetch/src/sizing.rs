@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// The default of `mirror.fetch.response.max.bytes`: only then the size is ours to choose.
+/// The default of `mirror.fetch.response.max.bytes` and of `replica.fetch.response.max.bytes`: only then the size is ours to choose.
 const RESPONSE_BYTES_DEFAULT: i32 = 10 * 1024 * 1024;
 /// What a source with default settings puts into one answer at most (its `fetch.max.bytes`).
 const RESPONSE_BYTES_MAX: i32 = 55 * 1024 * 1024;
@@ -31,20 +31,20 @@ const REST_BYTES_MAX: u64 = 256 * 1024;
 
 /// What an answer looked like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Most bytes that it was asked for.
-    pub(super) asked_bytes: i32,
+    pub(crate) asked_bytes: i32,
     /// From the request to the first byte.
-    pub(super) waited: Duration,
+    pub(crate) waited: Duration,
     /// From the first byte to the last.
-    pub(super) receiving: Duration,
+    pub(crate) receiving: Duration,
     /// Bytes of records in it.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Size and wait of the next Fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sizing {
+pub(crate) struct Sizing {
     configured: i32,
     bytes_max: i32,
     quiet_rounds: u32,
@@ -52,8 +52,8 @@ pub(super) struct Sizing {
 }
 
 impl Sizing {
-    /// Starts at the configured `mirror.fetch.response.max.bytes`.
-    pub(super) fn new(configured: i32) -> Sizing {
+    /// Starts at the configured most bytes of a response.
+    pub(crate) fn new(configured: i32) -> Sizing {
         Sizing {
             configured,
             bytes_max: configured,
@@ -63,19 +63,19 @@ impl Sizing {
     }
 
     /// Takes the setting again; another value starts anew.
-    pub(super) fn configure(&mut self, configured: i32) {
+    pub(crate) fn configure(&mut self, configured: i32) {
         if self.configured != configured {
             *self = Sizing::new(configured);
         }
     }
 
     /// Most bytes of the next answer.
-    pub(super) fn bytes_max(&self) -> i32 {
+    pub(crate) fn bytes_max(&self) -> i32 {
         self.bytes_max
     }
 
-    /// Longest wait of the next Fetch where `configured` is `mirror.fetch.wait.max.ms`. Data ends a wait, so nothing comes later for it.
-    pub(super) fn wait_ms(&self, configured: i32) -> i32 {
+    /// Longest wait of the next Fetch where `configured` is the configured one. Data ends a wait, so nothing comes later for it.
+    pub(crate) fn wait_ms(&self, configured: i32) -> i32 {
         if self.quiet_rounds >= QUIET_ROUNDS {
             configured.saturating_mul(QUIET_FACTOR)
         } else {
@@ -85,7 +85,7 @@ impl Sizing {
 
     /// How long to rest before the next Fetch of a session of so many partitions, while all that came was little: the records of many
     /// partitions then come in one answer instead of one each. `None` = not at all.
-    pub(super) fn rest(&self, partitions: usize) -> Option<Duration> {
+    pub(crate) fn rest(&self, partitions: usize) -> Option<Duration> {
         let last = self.last.filter(|a| a.bytes <= REST_BYTES_MAX)?;
         let partitions = u32::try_from(partitions).unwrap_or(u32::MAX);
         let most = REST_PER_PARTITION.saturating_mul(partitions).min(REST_MAX);
@@ -94,12 +94,12 @@ impl Sizing {
     }
 
     /// Whether the source had more than an answer holds.
-    pub(super) fn is_full(answer: Answer) -> bool {
+    pub(crate) fn is_full(answer: Answer) -> bool {
         answer.bytes >= u64::try_from(answer.asked_bytes / 4 * 3).unwrap_or(0)
     }
 
     /// Learns from a complete answer.
-    pub(super) fn answered(&mut self, answer: Answer) {
+    pub(crate) fn answered(&mut self, answer: Answer) {
         self.last = Some(answer);
         self.quiet_rounds = if answer.bytes == 0 {
             self.quiet_rounds.saturating_add(1)
