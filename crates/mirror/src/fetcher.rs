@@ -12,6 +12,8 @@ mod partition_response;
 mod partition_state;
 mod policy;
 mod proof;
+#[cfg(test)]
+mod testing;
 mod threads;
 
 use std::collections::HashMap;

@@ -316,3 +316,116 @@ impl Drop for PartitionResponse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fetcher::testing::{LEADER, World, batch};
+
+    /// A response of so many bytes of records that was asked for like this, from a source that ends at offset 40.
+    fn response(world: &World, from: AskedFrom, bytes: usize) -> PartitionResponse {
+        let start = FetchPartitionStart {
+            topic: "t".into(),
+            topic_id: tarn_wire::Uuid::ZERO,
+            partition_index: 0,
+            error_code: 0,
+            high_watermark: 40,
+            last_stable_offset: 40,
+            log_start_offset: 0,
+            aborted_transactions: None,
+            preferred_read_replica: -1,
+            records_len: u32::try_from(bytes).ok(),
+        };
+        let asked = Asked {
+            offset: None,
+            fenced_with: Some(LEADER.epoch),
+            begun: Instant::now(),
+        };
+        PartitionResponse::new(world.partition.clone(), start, from, asked)
+    }
+
+    fn take(world: &World, from: AskedFrom, bytes: &[u8]) -> Result<PartitionOutcome, AppendError> {
+        let mut response = response(world, from, bytes.len());
+        response.take(bytes);
+        response.end()
+    }
+
+    #[tokio::test]
+    async fn batches_are_kept_whole_however_the_pieces_are_cut() {
+        let bytes = [batch(0), batch(10), batch(20)].concat();
+        for piece_bytes in [1, 60, 61, 62, 100, bytes.len()] {
+            let world = World::ready().await;
+            let mut response = response(&world, AskedFrom::AtEnd(0), bytes.len());
+            // The last batch is cut, as a source does.
+            for piece in bytes[..bytes.len() - 1].chunks(piece_bytes) {
+                response.take(piece);
+            }
+            let end = response.end().expect("is kept");
+            assert_eq!((world.end(), end.high_watermark), (20, 40));
+            assert_eq!(end.appended.map(|a| a.batches), Some(2));
+            assert!(!end.moved_nothing && end.cut_batch_bytes == 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_for_before_the_log_moved_is_left() {
+        let world = World::ready().await;
+        take(&world, AskedFrom::AtEnd(0), &batch(0)).expect("is kept");
+        let end = take(&world, AskedFrom::AtEnd(0), &batch(0)).expect("is left");
+        assert!(end.appended.is_none() && !end.moved_nothing);
+        assert_eq!(world.end(), 10);
+    }
+
+    #[tokio::test]
+    async fn a_pipelined_response_passes_over_what_is_here_and_never_leaves_a_gap() {
+        let world = World::ready().await;
+        take(&world, AskedFrom::AtEnd(0), &batch(0)).expect("is kept");
+        let again = [batch(0), batch(10)].concat();
+        let end = take(&world, AskedFrom::Pipelined, &again).expect("is kept");
+        assert_eq!(end.appended.map(|a| a.batches), Some(1));
+        assert_eq!(world.end(), 20);
+        let end = take(&world, AskedFrom::Pipelined, &batch(30)).expect("is left");
+        assert!(end.left_a_gap && end.appended.is_none());
+        assert_eq!(world.end(), 20);
+    }
+
+    #[tokio::test]
+    async fn a_first_batch_that_does_not_fit_tells_its_size() {
+        let world = World::ready().await;
+        let whole = batch(0);
+        let end = take(&world, AskedFrom::AtEnd(0), &whole[..70]).expect("is left");
+        assert!(end.moved_nothing);
+        assert_eq!(usize::try_from(end.cut_batch_bytes), Ok(whole.len()));
+    }
+
+    #[tokio::test]
+    async fn message_sets_of_an_old_format_are_told_by_name() {
+        let world = World::ready().await;
+        let mut old = batch(0);
+        old[MAGIC_AT] = 1;
+        let error = take(&world, AskedFrom::AtEnd(0), &old).expect_err("is refused");
+        assert!(matches!(error, AppendError::OldFormat), "{error:?}");
+        assert_eq!(world.end(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_response_that_is_dropped_drops_its_unfinished_batch() {
+        let world = World::ready().await;
+        let bytes = [batch(0), batch(10)].concat();
+        let mut response = response(&world, AskedFrom::AtEnd(0), bytes.len());
+        response.take(&bytes[..bytes.len() - 1]);
+        drop(response);
+        assert_eq!(world.end(), 10);
+        take(&world, AskedFrom::AtEnd(10), &batch(10)).expect("the log goes on");
+        assert_eq!(world.end(), 20);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_taken_of_a_partition_that_was_closed_meanwhile() {
+        let world = World::ready().await;
+        world.partition.close();
+        let end = take(&world, AskedFrom::AtEnd(0), &batch(0)).expect("is left");
+        assert!(end.appended.is_none());
+        assert_eq!(world.end(), 0);
+    }
+}

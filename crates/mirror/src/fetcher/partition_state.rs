@@ -464,3 +464,107 @@ pub(super) fn last_epoch(local: &Partition) -> i32 {
         local.log().epoch_for_offset(end - 1).unwrap_or(-1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fetcher::testing::{BACKOFF, LEADER, NOW, World, batch};
+
+    fn bounds() -> MirrorBounds {
+        crate::claims::bounds(Some(LEADER.epoch), 100)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_copied_before_the_content_was_compared() {
+        let world = World::new().await;
+        let partition = &world.partition;
+        let now = Instant::now();
+        assert_eq!(partition.check_due(), None, "nobody to compare with");
+        partition.with(|s| s.set_leader(Some(LEADER)));
+        assert!(!partition.is_ready(now) && partition.check_due().is_some());
+        assert!(!partition.open_append(0, bounds(), NOW).expect("no error"));
+        assert_eq!(partition.begin_check(now), Some(LEADER));
+        assert_eq!(partition.begin_check(now), None, "one at a time");
+        partition.end_check(true);
+        assert!(!partition.is_ready(now), "it ended without a verdict");
+        partition.begin_check(now);
+        partition.end_check(false);
+        assert!(partition.is_ready(now));
+        let next = SourceLeader { epoch: 5, ..LEADER };
+        partition.with(|s| s.set_leader(Some(next)));
+        assert!(
+            !partition.is_ready(now),
+            "another leader, another history perhaps"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_closed_partition_keeps_whole_batches_and_takes_nothing_more() {
+        let world = World::ready().await;
+        let partition = &world.partition;
+        assert!(partition.open_append(0, bounds(), NOW).expect("opens"));
+        assert!(partition.push(&batch(0)).expect("is appended"));
+        assert!(partition.push(&batch(10)[..80]).expect("is appended"));
+        partition.close();
+        assert!(!partition.push(&batch(10)[80..]).expect("no error"));
+        assert_eq!(world.end(), 10);
+        assert!(!partition.open_append(10, bounds(), NOW).expect("no error"));
+        assert!(!partition.is_live());
+    }
+
+    #[tokio::test]
+    async fn a_suspended_partition_is_compared_when_it_goes_on() {
+        let world = World::ready().await;
+        let partition = &world.partition;
+        partition.with(|s| s.suspended = true);
+        assert!(!partition.is_live() && partition.check_due().is_none());
+        assert!(partition.with(|s| s.resume()), "it was suspended");
+        assert!(!partition.with(|s| s.resume()));
+        assert!(partition.is_live() && partition.check_due().is_some());
+    }
+
+    #[tokio::test]
+    async fn waits_end_with_a_leader_unless_nothing_moved() {
+        let world = World::ready().await;
+        let partition = &world.partition;
+        let error = || partition.tracked.lock().progress.error.clone();
+        partition.back_off("no leader", NOW);
+        assert_eq!(error().as_deref(), Some("no leader"));
+        assert!(!partition.is_ready(Instant::now()));
+        assert!(partition.is_ready(Instant::now() + BACKOFF * 2));
+        partition.has_leader_again();
+        assert!(partition.is_ready(Instant::now()));
+        partition.stall(BACKOFF, "nothing moves", NOW);
+        partition.has_leader_again();
+        assert!(!partition.is_ready(Instant::now()));
+        partition.clear_error();
+        assert!(partition.is_ready(Instant::now()));
+    }
+
+    #[test]
+    fn lag_in_time_counts_from_the_last_answer_that_found_us_at_the_end() {
+        let mut tracked = Tracked::default();
+        assert_eq!(tracked.snapshot(NOW).lag_ms, None);
+        tracked.answered(10, 0, 10, NOW);
+        assert_eq!(tracked.snapshot(NOW + 500).lag_ms, Some(0));
+        tracked.answered(20, 0, 10, NOW + 1_000);
+        assert_eq!(tracked.snapshot(NOW + 1_500).lag_ms, Some(500));
+        tracked.answered(20, 0, 20, NOW + 2_000);
+        tracked.set_error("away", NOW + 2_500);
+        assert_eq!(tracked.snapshot(NOW + 3_000).lag_ms, Some(1_000));
+    }
+
+    #[test]
+    fn divergences_without_progress_are_reported_ever_more_seldom() {
+        let mut tracked = Tracked::default();
+        let now = Instant::now();
+        assert_eq!(tracked.may_diverge(now), Ok(()));
+        assert_eq!(tracked.may_diverge(now), Err(DIVERGENCES.first));
+        let later = now + DIVERGENCES.first;
+        assert_eq!(tracked.may_diverge(later), Ok(()));
+        assert_eq!(tracked.may_diverge(later), Err(DIVERGENCES.first * 2));
+        tracked.moved_on();
+        assert_eq!(tracked.may_diverge(later), Ok(()));
+        assert_eq!(tracked.divergences(), 1);
+    }
+}

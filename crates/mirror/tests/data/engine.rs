@@ -98,8 +98,12 @@ async fn an_evicted_fetch_session_begins_anew_and_the_copy_goes_on() {
     world
         .until("all partitions went on", |w| all_end_at(w, 20))
         .await;
-    let named: usize = source.state.lock().named.iter().sum();
-    assert!(named >= all, "{named} of {all} partitions were named anew");
+    world
+        .until("all partitions are named anew", |w| {
+            let named: usize = w.source.state.lock().named.iter().sum();
+            named >= all
+        })
+        .await;
     let shown = world.described("wide").await.expect("is shown");
     assert_eq!((&*shown.state, shown.error_message), ("MIRRORING", None));
     world.stop().await;
