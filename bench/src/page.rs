@@ -1,5 +1,5 @@
 //! Builds docs/performance.md and its pictures from the records and from hand-written text, which lies in docs/performance/notes:
-//! `intro.md` opens the page, `method.md` says how figures are taken, `running.md` how to run it, `ROW.md` gives the bounds and the evidence of a
+//! `intro.md` opens the page, `method.md` says how figures are taken, `running.md` how to run it, a file named like a row gives the bounds and the evidence of a
 //! row, `gates.md` the regression gates.
 //!
 //! Figures come from the records only, verdicts from the table of goals.

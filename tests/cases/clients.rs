@@ -108,7 +108,7 @@ fn librdkafka_now() {
     beside_kafka("librdkafka");
 }
 
-/// N01: could not read from a time, nor in a group.
+/// Could not read from a time, nor in a group.
 #[test]
 fn kafka_python_2() {
     beside_kafka("kafka-python-2");
@@ -119,13 +119,13 @@ fn kafka_python_3() {
     beside_kafka("kafka-python-3");
 }
 
-/// N01: could not read from a time, nor in a group.
+/// Could not read from a time, nor in a group.
 #[test]
 fn aiokafka() {
     beside_kafka("aiokafka");
 }
 
-/// N01: could not read at all.
+/// Could not read at all.
 #[test]
 fn kafkajs() {
     beside_kafka("kafkajs");
@@ -136,7 +136,7 @@ fn platformatic_kafka() {
     beside_kafka("platformatic");
 }
 
-/// N01: could not read at all.
+/// Could not read at all.
 #[test]
 fn sarama_1_26() {
     beside_kafka("sarama-1.26");
@@ -147,7 +147,7 @@ fn sarama_now() {
     beside_kafka("sarama");
 }
 
-/// N01: could not read at all.
+/// Could not read at all.
 #[test]
 fn kafka_go() {
     beside_kafka("kafka-go");

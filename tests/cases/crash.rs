@@ -1,4 +1,4 @@
-//! Cases 4 and 5: kill -9 of either side under load, and a pause that survives restarts. Field reports O14 and O27.
+//! Kill -9 of either side under load, and a pause that survives restarts.
 
 use std::time::Duration;
 

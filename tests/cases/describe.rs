@@ -1,4 +1,4 @@
-//! Case 11: what describe and list show, with the source alive and dead.
+//! What describe and list show, with the source alive and dead.
 
 use std::time::{Duration, Instant};
 
@@ -140,7 +140,7 @@ fn a_source_that_comes_back_is_followed_again_by_itself() {
     });
 }
 
-/// prototype-observed §9 (6): one dead source stalls no other mirror.
+/// One dead source stalls no other mirror.
 #[test]
 fn a_dead_source_stalls_no_other_mirror() {
     let mut dead = Kafka::start();
@@ -183,7 +183,7 @@ fn a_dead_source_stalls_no_other_mirror() {
     dead.kill();
 }
 
-/// prototype-observed §9 (10): a healthy start shows no failure on the way.
+/// A healthy start shows no failure on the way.
 #[test]
 fn a_healthy_start_never_shows_failed() {
     let source = Kafka::shared();

@@ -1,4 +1,4 @@
-//! Case 6: removing a topic from its mirror makes it an ordinary topic, whatever the source does. Field report O01.
+//! Removing a topic from its mirror makes it an ordinary topic, whatever the source does.
 
 use std::time::{Duration, Instant};
 
@@ -143,7 +143,7 @@ fn produce_when_writable(client: &mut RawClient, topic: &str, writer: Writer, va
     })
 }
 
-/// O01 with stop and produce racing, fifty times.
+/// Stop and produce race, fifty times.
 #[test]
 fn fifty_races_of_stop_and_produce_lose_no_record() {
     const RACES: usize = 50;
@@ -247,7 +247,7 @@ fn a_topic_that_is_still_preparing_can_be_removed() {
     );
 }
 
-/// prototype-observed §9 (4): writable stays writable after the mirror is gone.
+/// Writable stays writable after the mirror is gone.
 #[test]
 fn topics_stay_writable_after_the_mirror_is_deleted() {
     let source = Kafka::shared();
@@ -274,7 +274,7 @@ fn topics_stay_writable_after_the_mirror_is_deleted() {
     assert_eq!(tarn.cluster().consume(&topic, 0, false).len(), 7);
 }
 
-/// Field report O17: the consumer carries the source's leader epoch, which the destination must not fall behind.
+/// The consumer carries the source's leader epoch, which the destination must not fall behind.
 #[test]
 fn a_consumer_with_a_source_epoch_goes_on_after_its_restart() {
     let mut source = Kafka::start();

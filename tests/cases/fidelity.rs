@@ -1,4 +1,4 @@
-//! Case 1: every kind of topic arrives byte for byte, with its id, and reads the same through every client.
+//! Every kind of topic arrives byte for byte, with its id, and reads the same through every client.
 
 use serde_json::json;
 use tarn_tests::kafka::Kafka;
@@ -81,7 +81,7 @@ fn all_five_codecs_arrive_unchanged() {
     assert_same(source, &tarn, &topic, 1);
 }
 
-/// Field report O26: limits of the produce path do not apply to the copy.
+/// Limits of the produce path do not apply to the copy.
 #[test]
 fn a_record_of_eight_megabytes_arrives_at_a_destination_with_default_limits() {
     let source = Kafka::shared();

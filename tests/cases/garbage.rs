@@ -1,4 +1,4 @@
-//! Case 9: whatever comes in on a port, nothing falls over and nobody else notices.
+//! Whatever comes in on a port, nothing falls over and nobody else notices.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -124,7 +124,7 @@ fn retention_by_size_and_delete_records_cut_an_own_topic() {
     assert_eq!(here.consume("t", 0, false).len(), 10);
 }
 
-/// mirroring §18: deleting a mirror topic is the operator's will; it goes and stays gone.
+/// docs/mirroring.md §3: deleting a mirror topic is the operator's will; it goes and stays gone.
 #[test]
 fn a_mirror_topic_can_be_deleted_and_does_not_come_back() {
     let source = Kafka::shared();

@@ -1,4 +1,4 @@
-//! Case 7: a mirror topic takes nothing from anybody but its mirror, in every state and at every moment. Field report O36.
+//! A mirror topic takes nothing from anybody but its mirror, in every state and at every moment.
 
 use std::time::{Duration, Instant};
 
@@ -183,7 +183,7 @@ fn a_new_mirror_topic_is_never_writable() {
     }
 }
 
-/// O36: the refusal is one that old clients understand: an error at once, no endless retry.
+/// The refusal is one that old clients understand: an error at once, no endless retry.
 #[test]
 fn standard_clients_get_a_clear_error_at_once() {
     let source = Kafka::shared();
@@ -224,7 +224,7 @@ fn standard_clients_get_a_clear_error_at_once() {
     assert_same_bytes(source, &tarn, &topic, 0);
 }
 
-/// O36: producers of older Kafkas, whose tables of errors end earlier, fail at once with an error that they can name.
+/// Producers of older Kafkas, whose tables of errors end earlier, fail at once with an error that they can name.
 #[test]
 fn producers_of_older_kafkas_get_an_error_they_know() {
     let source = Kafka::shared();

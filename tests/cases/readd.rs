@@ -1,4 +1,4 @@
-//! Case 10: adding a topic again after it was removed never cuts what nobody agreed to lose.
+//! Adding a topic again after it was removed never cuts what nobody agreed to lose.
 
 use serde_json::json;
 use tarn_tests::kafka::Kafka;
@@ -62,7 +62,7 @@ fn own_writes_are_not_cut_without_the_opt_in() {
     assert_same_bytes(source, &tarn, &topic, 0);
 }
 
-/// prototype-observed §9 (9): a re-start while the source cannot say what it knows must wait, not cut.
+/// A re-start while the source cannot say what it knows must wait, not cut.
 #[test]
 fn nothing_is_cut_while_the_source_cannot_be_asked() {
     let source = Kafka::start();

@@ -1,4 +1,4 @@
-//! Case 8, reading: field reports O37 to O45.
+//! Reading.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::fixture::{
     unique,
 };
 
-/// O37 and O38: progress is counted in batches; clients get over a batch without records.
+/// Progress is counted in batches; clients get over a batch without records.
 #[test]
 fn batches_without_records_are_mirrored_and_read_over() {
     let source = Kafka::shared();
@@ -32,7 +32,7 @@ fn batches_without_records_are_mirrored_and_read_over() {
     assert!(tarn.describe("m").iter().all(|r| r["lag"] == 0));
 }
 
-/// O39: a limit that cuts a batch in two never leaves half a batch behind, and everybody gets on.
+/// A limit that cuts a batch in two never leaves half a batch behind, and everybody gets on.
 #[test]
 fn a_limit_inside_a_batch_stops_nobody() {
     let source = Kafka::shared();
@@ -76,7 +76,7 @@ fn a_limit_inside_a_batch_stops_nobody() {
     assert_eq!(read, json!(want));
 }
 
-/// O40: a fetch from inside a batch begins with that batch.
+/// A fetch from inside a batch begins with that batch.
 #[test]
 fn a_fetch_from_inside_a_batch_begins_with_it() {
     let source = Kafka::shared();
@@ -117,7 +117,7 @@ fn a_fetch_from_inside_a_batch_begins_with_it() {
     assert_eq!(tail.as_array().unwrap().len(), 1);
 }
 
-/// O41 and prototype-observed §9 (3): an empty answer comes when the wait is over, and a mirrored append ends the wait at once.
+/// An empty answer comes when the wait is over, and a mirrored append ends the wait at once.
 #[test]
 fn a_mirrored_append_wakes_the_fetches_that_wait() {
     let source = Kafka::shared();
@@ -167,7 +167,7 @@ fn a_mirrored_append_wakes_the_fetches_that_wait() {
     );
 }
 
-/// O42: the first batch comes even when it is larger than every limit.
+/// The first batch comes even when it is larger than every limit.
 #[test]
 fn a_record_larger_than_the_fetch_limit_arrives() {
     let source = Kafka::shared();
@@ -191,7 +191,7 @@ fn a_record_larger_than_the_fetch_limit_arrives() {
     );
 }
 
-/// O43: the end of a log that closes with a marker can be reached.
+/// The end of a log that closes with a marker can be reached.
 #[test]
 fn the_end_behind_a_marker_is_reached() {
     let source = Kafka::shared();
@@ -213,7 +213,7 @@ fn the_end_behind_a_marker_is_reached() {
     }
 }
 
-/// O44 and O45: the last stable offset bounds committed readers, and ListOffsets says so.
+/// The last stable offset bounds committed readers, and ListOffsets says so.
 #[test]
 fn committed_readers_stop_before_an_open_transaction_and_go_on_after_its_end() {
     let source = Kafka::shared();

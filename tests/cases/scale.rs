@@ -1,4 +1,4 @@
-//! Case 3: a thousand partitions over fifty topics with a live producer.
+//! A thousand partitions over fifty topics with a live producer.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Case 8, the source: what happens there must show here, and never hurt what is already stored. Field reports O03 to O06, O12, O13, O16,
-//! O20, O21 and O32 to O35.
+//! The source: what happens there must show here, and never hurt what is already stored.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ fn error_of(tarn: &Tarn, topic: &str) -> String {
         .unwrap_or_default()
 }
 
-/// O03: the log start follows the source's exactly, also after a restart at the end of the log.
+/// The log start follows the source's exactly, also after a restart at the end of the log.
 #[test]
 fn the_log_start_follows_the_source_exactly() {
     let source = Kafka::shared();
@@ -56,7 +55,7 @@ fn the_log_start_follows_the_source_exactly() {
     );
 }
 
-/// O04 and O05a: retention at the source overtook a pause.
+/// Retention at the source overtook a pause.
 #[test]
 fn a_gap_that_the_source_left_is_jumped_and_told() {
     let source = Kafka::shared();
@@ -84,7 +83,7 @@ fn a_gap_that_the_source_left_is_jumped_and_told() {
     );
 }
 
-/// O05b: the same name with another id is another topic.
+/// The same name with another id is another topic.
 #[test]
 fn a_topic_made_anew_at_the_source_fails_and_keeps_the_old_data() {
     let source = Kafka::shared();
@@ -118,7 +117,7 @@ fn a_topic_made_anew_at_the_source_fails_and_keeps_the_old_data() {
     assert_eq!(tarn.describe("m")[0]["retryAttempt"], -1, "not retried");
 }
 
-/// O06: a deletion at the source deletes nothing here.
+/// A deletion at the source deletes nothing here.
 #[test]
 fn a_topic_deleted_at_the_source_stays_readable() {
     let source = Kafka::shared();
@@ -139,7 +138,7 @@ fn a_topic_deleted_at_the_source_stays_readable() {
     assert!(output.stdout.contains("NonRetryable"), "{output:?}");
 }
 
-/// O12: another address of the same cluster.
+/// Another address of the same cluster.
 #[test]
 fn a_new_bootstrap_address_keeps_the_data_flowing() {
     let source = Kafka::shared();
@@ -169,7 +168,7 @@ fn a_new_bootstrap_address_keeps_the_data_flowing() {
     );
 }
 
-/// O13 with one node: the first bootstrap entry is dead.
+/// The first bootstrap entry is dead.
 #[test]
 fn every_bootstrap_entry_is_tried() {
     let source = Kafka::shared();
@@ -184,7 +183,7 @@ fn every_bootstrap_entry_is_tried() {
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
 }
 
-/// O13: a broker of the source dies while it is in use; what it led is fetched from the one that took over.
+/// A broker of the source dies while it is in use; what it led is fetched from the one that took over.
 #[test]
 fn a_source_broker_that_dies_is_replaced_by_the_others() {
     const PARTITIONS: i32 = 6;
@@ -223,7 +222,7 @@ fn a_source_broker_that_dies_is_replaced_by_the_others() {
     }
 }
 
-/// M01 with real nodes: an old source of three brokers, whose Fetch tells no divergence, loses a tail that was copied already: the leader
+/// With real nodes: an old source of three brokers, whose Fetch tells no divergence, loses a tail that was copied already: the leader
 /// dies alone in its ISR, a follower without the tail takes over, and other records come to stand at the same offsets, as many or more.
 /// The two histories are never mixed: the copy is cut to what both have, the cut is told, and the copy equals the source.
 #[test]
@@ -280,7 +279,7 @@ fn a_tail_that_an_old_source_lost_is_cut_here_too() {
     }
 }
 
-/// O16: the way back is refused before anything becomes read-only.
+/// The way back is refused before anything becomes read-only.
 #[test]
 fn a_loop_is_refused_and_the_source_stays_writable() {
     let a = Tarn::start();
@@ -298,7 +297,7 @@ fn a_loop_is_refused_and_the_source_stays_writable() {
     b.await_caught_up(&a.cluster(), "t", 1, SOON);
 }
 
-/// O20: a source that cannot be used is refused at once, with the reason; nothing is changed.
+/// A source that cannot be used is refused at once, with the reason; nothing is changed.
 #[test]
 fn a_dead_source_is_refused_at_create() {
     let tarn = Tarn::start();
@@ -339,7 +338,7 @@ fn a_dead_source_is_refused_at_create() {
     );
 }
 
-/// O20: something listens that is no Kafka, and something that never answers.
+/// Something listens that is no Kafka, and something that never answers.
 #[test]
 fn a_source_that_never_answers_is_refused_within_fifteen_seconds() {
     let hole = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -361,7 +360,7 @@ fn a_source_that_never_answers_is_refused_within_fifteen_seconds() {
     );
 }
 
-/// O21: the end of the process does not wait for a start-up that hangs.
+/// The end of the process does not wait for a start-up that hangs.
 #[test]
 fn a_shutdown_does_not_wait_for_a_source_that_never_answers() {
     let hole = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -390,7 +389,7 @@ fn a_shutdown_does_not_wait_for_a_source_that_never_answers() {
     });
 }
 
-/// O32: the advertised address is the trouble, and the text says so.
+/// The advertised address is the trouble, and the text says so.
 #[test]
 fn an_advertised_address_that_does_not_resolve_is_named() {
     let source = Kafka::start_with(
@@ -426,7 +425,7 @@ fn an_advertised_address_that_does_not_resolve_is_named() {
     );
 }
 
-/// O33: names that would share a metric name, and names at the limit.
+/// Names that would share a metric name, and names at the limit.
 #[test]
 fn a_name_that_clashes_is_refused_with_the_other_name_and_long_names_work() {
     let source = Kafka::shared();
@@ -453,7 +452,7 @@ fn a_name_that_clashes_is_refused_with_the_other_name_and_long_names_work() {
     assert_same_bytes(source, &tarn, &long, 0);
 }
 
-/// O34: two batches three thousand million offsets apart.
+/// Two batches three thousand million offsets apart.
 #[test]
 fn an_offset_gap_beyond_31_bits_is_stored_and_survives_a_restart() {
     const FAR: i64 = 3_000_000_000;
@@ -484,7 +483,7 @@ fn an_offset_gap_beyond_31_bits_is_stored_and_survives_a_restart() {
     }
 }
 
-/// O35: mirrors that come and go leave nothing behind.
+/// Mirrors that come and go leave nothing behind.
 #[test]
 fn a_hundred_mirrors_that_come_and_go_leak_no_socket_and_no_thread() {
     let source = Kafka::shared();
@@ -552,7 +551,7 @@ fn partitions_added_at_the_source_are_mirrored() {
     assert_same(source, &tarn, &topic, 3);
 }
 
-/// mirroring §15.1 and prototype-observed §9 (12): settings follow the source, one lost topic does not stop the others.
+/// docs/mirroring.md §5.1: settings follow the source, one lost topic does not stop the others.
 #[test]
 fn topic_settings_follow_the_source_even_beside_a_deleted_topic() {
     let source = Kafka::shared();

@@ -7,7 +7,7 @@ use tarn_tests::tarn::Tarn;
 
 use crate::fixture::{SOON, sample_topic, unique};
 
-/// mirror-cli §8: scripts of this shape must run unchanged.
+/// Scripts of this shape must run unchanged.
 #[test]
 fn the_walk_through_prints_what_scripts_expect() {
     let source = Kafka::shared();

@@ -1,4 +1,4 @@
-//! Case 2: sources of other versions, case 1 in small. Field reports O10 and O11.
+//! Sources of other versions, case 1 in small.
 
 use serde_json::json;
 use tarn_tests::kafka::Kafka;

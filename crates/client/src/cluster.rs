@@ -536,7 +536,7 @@ mod tests {
         Cluster::new(options)
     }
 
-    /// H09: no host name is that long.
+    /// No host name is that long.
     #[test]
     fn a_host_name_that_is_none_is_not_learnt() {
         let cluster = cluster("a");
@@ -546,7 +546,7 @@ mod tests {
         assert_eq!(view.brokers.keys().collect::<Vec<_>>(), [&0]);
     }
 
-    /// M03: the node at whose address another cluster answers is forgotten, the others stay.
+    /// The node at whose address another cluster answers is forgotten, the others stay.
     #[test]
     fn a_node_that_answers_as_another_cluster_is_forgotten() {
         let cluster = cluster("a");

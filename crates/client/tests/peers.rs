@@ -117,7 +117,7 @@ async fn a_cluster_without_a_live_address_tells_why_for_each() {
     );
 }
 
-/// M12: all brokers that the cluster named are gone, and one bootstrap address still answers. There are more of them than are tried at once.
+/// All brokers that the cluster named are gone, and one bootstrap address still answers. There are more of them than are tried at once.
 #[tokio::test]
 async fn a_living_bootstrap_address_is_asked_whatever_the_cluster_named() {
     let alive = listener(b"", true).await;

@@ -175,7 +175,7 @@ async fn without_a_usable_snapshot_for_a_cut_log_the_start_fails_by_name() {
     assert!(error.contains("restore the .checkpoint file"), "{error}");
 }
 
-/// S03: it may hold a vote, so a lost or broken one is told, with what to do; what the sentence says works.
+/// It may hold a vote, so a lost or broken one is told, with what to do; what the sentence says works.
 #[tokio::test]
 async fn a_lost_or_broken_quorum_state_refuses_the_start_and_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ async fn a_lost_or_broken_quorum_state_refuses_the_start_and_says_what_to_do() {
     }
 }
 
-/// S03: one flipped bit in the last batch, which was synced, is damage and no torn write; so is a tail or a segment that is missing.
+/// One flipped bit in the last batch, which was synced, is damage and no torn write; so is a tail or a segment that is missing.
 #[tokio::test]
 async fn damage_below_the_synced_end_is_refused_by_name_and_nothing_is_cut() {
     let dir = tempfile::tempdir().unwrap();
@@ -241,7 +241,7 @@ async fn damage_below_the_synced_end_is_refused_by_name_and_nothing_is_cut() {
     assert!(bare(dir.path()).await.image().topic("last").is_some());
 }
 
-/// S03: a log of an older version has no synced end; it starts as it did, and has one from then on.
+/// A log of an older version has no synced end; it starts as it did, and has one from then on.
 #[tokio::test]
 async fn a_log_without_a_synced_end_starts_and_gets_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -518,7 +518,7 @@ async fn damage_before_acknowledged_decisions_is_refused_by_name_and_nothing_is_
     assert_eq!(bare(dir.path()).await.image().topics().len(), 5);
 }
 
-/// H13: the metadata log holds the passwords of mirrors: it and its snapshots are for the broker's user alone, also where an older version made them.
+/// The metadata log holds the passwords of mirrors: it and its snapshots are for the broker's user alone, also where an older version made them.
 #[tokio::test]
 async fn the_metadata_log_is_private() {
     use std::os::unix::fs::PermissionsExt;

@@ -578,7 +578,7 @@ async fn electing_leaders_where_none_is_needed_says_so() {
         topic_partitions: None,
         ..Default::default()
     };
-    // C09: null means every topic; each is named, without the partitions that need no election.
+    // Null means every topic; each is named, without the partitions that need no election.
     let results = controller.elect_leaders(all).await.replica_election_results;
     assert_eq!(results.len(), 1);
     assert_eq!(results[0].topic, Str::from("t"));

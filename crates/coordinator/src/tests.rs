@@ -317,7 +317,7 @@ async fn keys_follow_the_partition_count_of_the_topic_not_of_the_settings() {
     bench.runtime.shutdown().await;
 }
 
-/// H01: one record that the shard cannot take is skipped, and the partition loads with all the others.
+/// One record that the shard cannot take is skipped, and the partition loads with all the others.
 #[tokio::test(start_paused = true)]
 async fn a_bad_record_is_skipped_and_the_partition_loads() {
     let bench = bench();

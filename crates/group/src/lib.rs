@@ -7,7 +7,7 @@
 //! Invariants:
 //! * A reply goes out only when what it tells is durable.
 //! * An offset is forgotten by a tombstone (delete, expiry, deleted topic) and by nothing else.
-//! * While a partition loads, the answer is "loading", in the shape of the request's version; never "no offsets" (O73).
+//! * While a partition loads, the answer is "loading", in the shape of the request's version; never "no offsets".
 //! * Offsets of mirror topics may be committed: the read-only rule is about records.
 
 mod api;

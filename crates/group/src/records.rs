@@ -222,7 +222,7 @@ mod tests {
         };
         let record = offset(&Str::from("g"), &Str::from("t"), 3, Some(&committed)).expect("fits");
         assert_eq!(&record.key[..2], [0, 1]);
-        // C15: version 4 carries the topic id, as Kafka 4.3 writes it.
+        // Version 4 carries the topic id, as Kafka 4.3 writes it.
         assert_eq!(&record.value.as_ref().expect("a value")[..2], [0, 4]);
         match parse(&record.key, record.value.as_ref()) {
             Ok(GroupRecord::Offset {
@@ -271,7 +271,7 @@ mod tests {
         let record = offset(&Str::from("g"), &Str::from("t"), 3, None).expect("fits");
         assert!(parse(&record.key, Some(&Bytes::from_static(&[0, 3, 1]))).is_err());
     }
-    /// H01: a text that the format has no room for is an error, never an empty record.
+    /// A text that the format has no room for is an error, never an empty record.
     #[test]
     fn what_cannot_be_encoded_is_no_record() {
         let long = Str::from("x".repeat(40_000));

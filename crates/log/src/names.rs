@@ -106,7 +106,7 @@ mod tests {
         }
         let long = deleted_dir(&"t".repeat(249), 100_000);
         assert!(long.len() <= 255 && is_deleted_dir(&long));
-        // S06: a stray of a topic with the longest name could not be renamed.
+        // A stray of a topic with the longest name could not be renamed.
         let stray = stray_dir(&"t".repeat(249), 100_000);
         assert!(stray.len() <= 255 && parse_partition_dir(&stray).is_none());
         assert!(!is_deleted_dir("t-0") && !is_deleted_dir("my-delete"));

@@ -199,7 +199,7 @@ fn decode(e: &[u8]) -> Option<AbortedTxn> {
 mod tests {
     use super::*;
 
-    /// S10: an entry is added to the list, not to a copy of it, and not written by itself.
+    /// An entry is added to the list, not to a copy of it, and not written by itself.
     #[test]
     fn adding_an_entry_costs_the_same_however_many_there_are() {
         let root = tempfile::tempdir().unwrap();

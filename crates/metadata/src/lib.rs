@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! * Metadata is a log: whatever an [`Image`] holds can be said in [`Record`]s, and an image built from `image.to_records()` plus the records
-//!   that follow equals the one built by replaying everything (pitfall C14: clearing included).
+//!   that follow equals the one built by replaying everything (clearing included).
 //! * Applying never half-applies: a record that does not fit leaves the image as it was and is an error.
 //! * Images are immutable and cheap to clone; readers never wait.
 

@@ -1,4 +1,4 @@
-//! Guards: an image built by replay equals one built from its snapshot plus the rest of the log, byte forms included (pitfall C14).
+//! Guards: an image built by replay equals one built from its snapshot plus the rest of the log, byte forms included.
 #![allow(clippy::manual_is_multiple_of, reason = "dice, not arithmetic")]
 
 use proptest::prelude::*;

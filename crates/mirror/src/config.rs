@@ -1,4 +1,4 @@
-//! Configuration of mirrors: the one table of keys of resource type 64 (mirroring.md §16.3, §16.4), their three spellings, and the typed view
+//! Configuration of mirrors: the one table of keys of resource type 64 (docs/mirroring.md §7), their three spellings, and the typed view
 //! the rest of the room uses. The broker-wide keys are in [`broker`], the patterns in [`patterns`] and [`compiled`].
 //!
 //! A mirror exists if and only if it has at least one key in the metadata log; keys are stored under their canonical (early/late) spelling.
@@ -80,7 +80,7 @@ pub fn reconnects(key: &str) -> bool {
         || matches!(key, "request.timeout.ms" | "connections.max.idle.ms")
 }
 
-/// What to do when a topic is gone at the source (mirroring.md §14.5).
+/// What to do when a topic is gone at the source (docs/mirroring.md §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionPolicy {
     /// FAILED, data kept, read-only (default).

@@ -1,4 +1,4 @@
-//! Whether what two logs hold at the same offsets is of one history (docs/mirroring.md, "Two histories"). Pure: bytes in, verdict out.
+//! Whether what two logs hold at the same offsets is of one history (docs/mirroring.md §5.2). Pure: bytes in, verdict out.
 //!
 //! Leader epochs, offsets, topic ids and cluster ids are numbers that a restored or re-made source repeats; the bytes of a batch are not.
 //! Compaction at the source may drop batches and rewrite them with fewer records, under the same offsets; it never adds or changes one.

@@ -1,4 +1,4 @@
-//! What describe and list show (mirroring.md §4, mirror-rpcs.md §4.5, §4.6). Never asks the source: last known values with their age.
+//! What describe and list show (docs/mirroring.md §2, docs/mirror-protocol.md §4.4, §4.5). Never asks the source: last known values with their age.
 //!
 //! A broker shows the partitions it leads; callers merge the answers of all brokers.
 

@@ -1,4 +1,4 @@
-//! The generations of the mirror RPCs (mirror-rpcs.md §3, §8): which one a connection speaks, and how our symbolic errors are numbered for
+//! The generations of the mirror RPCs (docs/mirror-protocol.md §3, §6): which one a connection speaks, and how our symbolic errors are numbered for
 //! it. The same key and version carry different bodies, so a dialect is proven by strict decoding and remembered, for the connection here
 //! and for the caller in [`callers`].
 
@@ -104,7 +104,7 @@ impl DialectMemory {
         self.sent_mirror_key = true;
     }
 
-    /// Whether error 134 may be sent instead of 44 (mirror-rpcs.md §8).
+    /// Whether error 134 may be sent instead of 44 (docs/mirror-protocol.md §6).
     pub fn knows_read_only_error(&self) -> bool {
         self.sent_mirror_key
     }
@@ -306,7 +306,7 @@ mod late {
 }
 
 impl MirrorError {
-    /// The number for a caller of this dialect (mirror-rpcs.md §8, with the late-only ones mapped for early callers).
+    /// The number for a caller of this dialect (docs/mirror-protocol.md §6, with the late-only ones mapped for early callers).
     pub fn code(&self, dialect: Dialect) -> i16 {
         use MirrorError as E;
         let invalid = ErrorCode::INVALID_REQUEST.0;

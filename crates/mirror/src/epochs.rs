@@ -1,4 +1,4 @@
-//! Raising leader epochs above the source's (mirroring.md §12): requests of all partitions are coalesced into one controller decision per
+//! Raising leader epochs above the source's (docs/mirroring.md §4.4): requests of all partitions are coalesced into one controller decision per
 //! [`COALESCE_MS`], and each caller waits until this broker's own partition carries the epoch.
 
 use std::collections::HashMap;

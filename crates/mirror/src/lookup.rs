@@ -1,4 +1,4 @@
-//! Data plane: what the source remembers of mirroring from us (mirroring.md §11), over the mirror RPCs 98 and 99 of a foreign cluster.
+//! Data plane: what the source remembers of mirroring from us (docs/mirroring.md §2.4), over the mirror RPCs 98 and 99 of a foreign cluster.
 //!
 //! Asks in the late form, which an early server reads too, and decodes the answer strictly as late, then as early. The result is
 //! three-valued: only a source that certainly has no mirror from us, or no mirroring at all, is "no record". What many partitions ask at
@@ -616,7 +616,7 @@ mod tests {
         }
     }
 
-    /// M05: a source of our own kind that mirrors something else from us says "none", which is neither unknown nor a reason to wait.
+    /// A source of our own kind that mirrors something else from us says "none", which is neither unknown nor a reason to wait.
     #[test]
     fn our_own_brokers_say_known_none_or_unknown() {
         use LookupAnswer::{Known, Mirrored, None as Nothing, Unknown};

@@ -1,4 +1,4 @@
-//! Where a key of the mirror coordinator lives (mirroring.md §5.2), and the rules for mirror names. Pure.
+//! Where a key of the mirror coordinator lives (docs/mirroring.md §1.3), and the rules for mirror names. Pure.
 
 use tarn_wire::Uuid;
 

@@ -1,8 +1,8 @@
-//! The refresh of each mirror from its source (mirroring.md §15): cluster id, growth, deletion, re-creation, wanted topics, patterns, topic
+//! The refresh of each mirror from its source (docs/mirroring.md §5.1): cluster id, growth, deletion, re-creation, wanted topics, patterns, topic
 //! configs, epochs.
 //!
 //! Every mirror has its own task, so a dead source stalls no other mirror; the task ends with its mirror. Topics whose wish is PAUSED or
-//! STOPPED are never touched (pitfall F8, O14). What is decided is pure ([`plan`]); nothing destructive follows from an absence.
+//! STOPPED are never touched. What is decided is pure ([`plan`]); nothing destructive follows from an absence.
 
 pub mod ask;
 mod configs;

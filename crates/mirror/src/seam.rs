@@ -257,7 +257,7 @@ pub struct FetchAssignment {
     pub leader_epoch: i32,
 }
 
-/// How a log that is about to be prepared came to be: decides whether a full discard is allowed (mirroring.md §11).
+/// How a log that is about to be prepared came to be: decides whether a full discard is allowed (docs/mirroring.md §2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOrigin {
     /// The last mirror offset recorded when this mirror stopped the partition (log end before our own stop markers); `None` = no record.
@@ -329,7 +329,7 @@ pub struct FetchFailure {
     pub text: String,
 }
 
-/// Kinds of failure (mirroring.md §19).
+/// Kinds of failure (docs/mirroring.md §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// Retried without limit: connectivity.
@@ -356,7 +356,7 @@ pub struct FetchProgress {
     pub appended: bool,
     /// Bytes appended since the broker started.
     pub bytes_total: u64,
-    /// Offsets that were gone at the source before they could be copied (O04).
+    /// Offsets that were gone at the source before they could be copied.
     pub skipped_offsets: u64,
     /// Offsets cut from the local log because the source diverged.
     pub truncated_offsets: u64,
@@ -374,7 +374,7 @@ pub trait DataPlane: Send + Sync + 'static {
     }
 
     /// Makes the source of a mirror known, or changes it. No I/O. Equal settings: no-op. Changed connection keys: all connections are
-    /// made anew and **every partition already added goes on by itself** (O12). Changed fetch keys: in place.
+    /// made anew and **every partition already added goes on by itself**. Changed fetch keys: in place.
     fn configure(&self, settings: SourceSettings) -> Arc<dyn Source>;
     /// A source for one question (preflight); closed when dropped, not part of any mirror.
     fn probe(&self, settings: SourceSettings) -> Arc<dyn Source>;

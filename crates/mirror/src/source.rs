@@ -352,7 +352,7 @@ impl Source for SourceClient {
 mod tests {
     use super::*;
 
-    /// M06: one broker that is away does not make the source unreachable; when all are, it has been so since the first failure.
+    /// One broker that is away does not make the source unreachable; when all are, it has been so since the first failure.
     #[test]
     fn a_source_is_unreachable_when_no_broker_of_it_can_be_reached() {
         let reach = Reach::new();
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(reach.get(), Reachability::Reachable);
     }
 
-    /// H09: whatever a source says is cut before it is kept.
+    /// Whatever a source says is cut before it is kept.
     #[test]
     fn a_long_text_of_a_source_is_cut_at_the_door() {
         let text = "\u{20ac}".repeat(20_000);

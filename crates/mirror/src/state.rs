@@ -1,5 +1,5 @@
 //! The states of a mirror partition: the enum, its stable bytes, and how each dialect of the mirror RPCs names and numbers them
-//! (mirroring.md §3.1). What may follow what is in [`crate::transition`].
+//! (docs/mirror-protocol.md §5). What may follow what is in [`crate::transition`].
 
 use std::fmt;
 
@@ -172,7 +172,7 @@ impl MirrorState {
         }
     }
 
-    /// Reads a byte written in this dialect. 16 and −1 mean UNKNOWN everywhere (pitfall C11).
+    /// Reads a byte written in this dialect. 16 and −1 mean UNKNOWN everywhere.
     pub fn from_byte_for(dialect: Dialect, byte: i8) -> MirrorState {
         let column = |r: &(MirrorState, Shown, Shown, Shown, Shown)| match dialect {
             Dialect::Early => r.2.1,

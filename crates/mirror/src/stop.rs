@@ -1,4 +1,4 @@
-//! The stop sequence of one partition (mirroring.md §13, steps 3 to 5): epoch, ABORT markers, producer reset, sync. The steps before (end of
+//! The stop sequence of one partition (docs/mirroring.md §2.3, steps 3 to 6): epoch, ABORT markers, producer reset, sync. The steps before (end of
 //! fetching, sync point) and after (STOPPED) belong to the life cycle.
 //!
 //! Needs nothing from the source. Every step looks first whether it has been done, so the sequence can be run again after a crash or a leader

@@ -1,4 +1,4 @@
-//! The sync point a failover leaves behind: last mirror epoch and last mirror offset, as a pure decision (mirroring.md §13 step 2, F5).
+//! The sync point a failover leaves behind: last mirror epoch and last mirror offset, as a pure decision (docs/mirroring.md §2.3, step 2).
 //!
 //! It is decided once per stop, before any local epoch or marker can appear in the log; re-running the stop sequence finds it stored.
 

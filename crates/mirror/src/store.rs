@@ -1,4 +1,4 @@
-//! The store of actual states: a fenced, compare-and-set table per partition of `__mirror_state` (mirroring.md §5).
+//! The store of actual states: a fenced, compare-and-set table per partition of `__mirror_state` (docs/mirroring.md §1.3).
 //!
 //! [`StateStore`] is the way in: it finds the coordinator partition of a key from the topic's real partition count, and sends one batch per
 //! coordinator partition. Loading answers "loading", a partition led elsewhere "not coordinator", and never "nothing there".

@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
 
-    /// M16: nothing that runs for ever is over without a word.
+    /// Nothing that runs for ever is over without a word.
     #[tokio::test]
     async fn what_panics_begins_again_and_what_ends_does_not() {
         let runs = Arc::new(AtomicU32::new(0));

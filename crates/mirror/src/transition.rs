@@ -1,5 +1,5 @@
-//! What may follow what, and what to do next: the life cycle of a mirror partition as data and as one pure function (mirroring.md §3.2,
-//! §9, §19). Knows no clock, no store, no source: [`step`] takes the record, the wish and an event, and gives the next record and the
+//! What may follow what, and what to do next: the life cycle of a mirror partition as data and as one pure function (docs/mirroring.md §1.1,
+//! §6). Knows no clock, no store, no source: [`step`] takes the record, the wish and an event, and gives the next record and the
 //! action the shell has to run. The shell repeats [`Event::Reconcile`] for ever, so nothing depends on an event having been seen.
 
 use crate::seam::{FailureKind, PrepareReason};
@@ -216,7 +216,7 @@ pub struct Step {
     pub action: Action,
 }
 
-/// Limits of automatic retries (mirroring.md §16.1).
+/// Limits of automatic retries (docs/mirroring.md §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// `mirror.failed.retry.initial.backoff.ms`.

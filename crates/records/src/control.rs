@@ -1,4 +1,4 @@
-//! Control records: transaction markers (0, 1), KRaft's (2–6) and the mirror's PID reset (7, `mirror-rpcs` §6).
+//! Control records: transaction markers (0, 1), KRaft's (2–6) and the mirror's PID reset (7, docs/mirror-protocol.md §7.1).
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What a producer may send: H06 in small, and that reading compressed records is bounded in memory and can be stopped.
+//! What a producer may send, and that reading compressed records is bounded in memory and can be stopped.
 
 use proptest::prelude::*;
 use tarn_records::{

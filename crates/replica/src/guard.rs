@@ -1,4 +1,4 @@
-//! Who may append to a partition: the read-only rule of mirror topics (mirroring §18), as a pure decision.
+//! Who may append to a partition: the read-only rule of mirror topics (docs/mirroring.md §3), as a pure decision.
 //!
 //! Two facts meet here. The *membership* comes from the metadata image: the topic belongs to a mirror, and the controller has not yet
 //! recorded that it is stopped. The *guard* is what the mirror room knows of the partition's actual state. Without word from the mirror

@@ -1,7 +1,7 @@
 //! How far readers may see: the high watermark rule, as a pure function.
 //!
 //! The high watermark is the smallest log end of the in-sync replicas, and never beyond the *epoch gate*: a batch that was mirrored with
-//! a leader epoch above the one this partition has published stays invisible until the image shows a higher epoch (mirroring §12). A
+//! a leader epoch above the one this partition has published stays invisible until the image shows a higher epoch (docs/mirroring.md §4.4). A
 //! consumer that commits such a batch's epoch would otherwise wait for metadata that nobody gives it.
 
 /// The offset of the first batch whose leader epoch is above `published_epoch`, if there is one. `epochs` is the log's own chain, ascending.

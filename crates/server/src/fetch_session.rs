@@ -472,7 +472,7 @@ mod tests {
         );
     }
 
-    /// H08: sessions are bounded each and together; who finds no place is served without one, and the places of idle sessions come back.
+    /// Sessions are bounded each and together; who finds no place is served without one, and the places of idle sessions come back.
     #[test]
     fn partitions_of_sessions_are_bounded() {
         let (mut cache, mut random) = (SessionCache::new(limits(10)), ids());

@@ -61,7 +61,7 @@ impl LogLimit {
 mod tests {
     use super::*;
 
-    /// H13: refused requests cost some lines a minute, and what was left out is counted.
+    /// Refused requests cost some lines a minute, and what was left out is counted.
     #[test]
     fn a_kind_of_line_is_written_a_few_times_a_minute() {
         let limit = LogLimit::new();

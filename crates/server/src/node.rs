@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::net::budget::{ByteBudget, Shares};
 
-    /// M07: who may send what only brokers send.
+    /// Who may send what only brokers send.
     #[test]
     fn a_broker_is_known_by_its_listener_or_by_loopback() {
         let from = |peer: &str, inter_broker: bool| {

@@ -1,5 +1,4 @@
-//! Answers in which stock clients and tools noticed a difference from Kafka 4.3.1: the faults C05,
-//! C06, C08, C11, C12, P04, P10.
+//! Answers in which stock clients and tools noticed a difference from Kafka 4.3.1.
 
 mod support;
 
@@ -248,7 +247,7 @@ async fn an_empty_list_of_configuration_keys_asks_for_all() {
     }
 }
 
-/// C12: until these protocols are there, every client is told at once that they are not.
+/// Until these protocols are there, every client is told at once that they are not.
 #[tokio::test(flavor = "multi_thread")]
 async fn protocols_that_are_not_there_are_refused_for_good() {
     let (_node, mut client) = broker().await;
@@ -287,7 +286,7 @@ async fn protocols_that_are_not_there_are_refused_for_good() {
     }
 }
 
-/// C07: what ListConfigResources lists can be described, with Kafka's keys and defaults.
+/// What ListConfigResources lists can be described, with Kafka's keys and defaults.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_resource_that_is_listed_is_described() {
     let (_node, mut client) = broker().await;

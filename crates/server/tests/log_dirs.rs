@@ -107,8 +107,8 @@ fn move_away(dir: &Path) -> PathBuf {
     away
 }
 
-/// S14: topics of one partition spread over the directories.
-/// S02: a directory that is not mounted (its mount point is empty) refuses the start by name, and nothing is formatted.
+/// Topics of one partition spread over the directories.
+/// A directory that is not mounted (its mount point is empty) refuses the start by name, and nothing is formatted.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unmounted_directory_refuses_the_start_and_is_not_formatted() {
     let place = Place::new();
@@ -153,7 +153,7 @@ async fn an_unmounted_directory_refuses_the_start_and_is_not_formatted() {
     server.shutdown().await;
 }
 
-/// S02: a directory left out of `log.dirs` takes its partitions offline; nothing begins again at offset 0 elsewhere.
+/// A directory left out of `log.dirs` takes its partitions offline; nothing begins again at offset 0 elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_left_out_takes_its_partitions_offline() {
     let place = Place::new();
@@ -203,7 +203,7 @@ async fn a_directory_left_out_takes_its_partitions_offline() {
     server.shutdown().await;
 }
 
-/// S02: a folder that was removed is missed, its partition alone is offline; S06: such a topic can be deleted and made again.
+/// A folder that was removed is missed, its partition alone is offline; such a topic can be deleted and made again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_folder_takes_one_partition_offline_and_the_topic_can_be_made_again() {
     let place = Place::new();
@@ -240,7 +240,7 @@ async fn a_removed_folder_takes_one_partition_offline_and_the_topic_can_be_made_
     );
 }
 
-/// S03: partitions without a metadata log are not strays: the start is refused, and nothing is renamed.
+/// Partitions without a metadata log are not strays: the start is refused, and nothing is renamed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_metadata_log_refuses_the_start() {
     let place = Place::new();
@@ -253,7 +253,7 @@ async fn a_lost_metadata_log_refuses_the_start() {
     assert!(place.dir("a").join("t0-0").is_dir());
 }
 
-/// S02: what an operator moved from one directory to another is found, and noted; a copy of a directory is refused.
+/// What an operator moved from one directory to another is found, and noted; a copy of a directory is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_moved_folder_is_found_and_a_copied_directory_is_refused() {
     let place = Place::new();
@@ -274,7 +274,7 @@ async fn a_moved_folder_is_found_and_a_copied_directory_is_refused() {
     assert!(error.contains("copy"), "{error}");
 }
 
-/// S06: while a directory is offline, its topics can be deleted and made again, in those that work.
+/// While a directory is offline, its topics can be deleted and made again, in those that work.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_of_an_offline_directory_can_be_made_again_elsewhere() {
     let place = Place::new();

@@ -50,7 +50,7 @@ async fn configs(
         .collect()
 }
 
-/// P01: both prototype tools die of a null value; they get the keys that are set and nothing else.
+/// Both prototype tools die of a null value; they get the keys that are set and nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mirror_is_described_by_its_set_keys_without_nulls() {
     let node = start().await;
@@ -86,7 +86,7 @@ async fn a_mirror_is_described_by_its_set_keys_without_nulls() {
     node.server.shutdown().await;
 }
 
-/// P04: an empty list of keys means all of them, for every kind of resource, as in Kafka.
+/// An empty list of keys means all of them, for every kind of resource, as in Kafka.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_list_of_keys_means_all_keys() {
     let node = start().await;
@@ -132,7 +132,7 @@ async fn raw(client: &mut Client, key: ApiKey, version: i16, body: &str) -> byte
     decode_response_header(answer, 1).unwrap().1
 }
 
-/// P02: each command of a tool is a process of its own; `--describe` sends only an ambiguous body. M07: what only brokers send is taken
+/// Each command of a tool is a process of its own; `--describe` sends only an ambiguous body. What only brokers send is taken
 /// from this host, and fenced all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_create_makes_the_next_process_a_late_one() {

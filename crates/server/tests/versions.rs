@@ -1,4 +1,4 @@
-//! What each announced version answers where versions differ: the faults of N01, H10, C01 to C04.
+//! What each announced version answers where versions differ.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn fetch_in(version: i16, name: &str, id: Uuid, epoch: i32, wait_ms: i32) -> Fet
     request
 }
 
-/// N01, C01: with an offset found, versions 1 to 3 closed the connection.
+/// With an offset found, versions 1 to 3 closed the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_of_list_offsets_tells_the_offset() {
     let node = start().await;
@@ -75,7 +75,7 @@ async fn every_version_of_list_offsets_tells_the_offset() {
     }
 }
 
-/// C02: an epoch that is not the leader's closed the connection in versions 9 to 11, after each
+/// An epoch that is not the leader's closed the connection in versions 9 to 11, after each
 /// restart of a broker.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_of_fetch_tells_that_an_epoch_is_not_the_leaders() {
@@ -100,7 +100,7 @@ async fn every_version_of_fetch_tells_that_an_epoch_is_not_the_leaders() {
     }
 }
 
-/// C02, C03: versions 4 to 11 closed the connection, 12 to 18 answered 6.
+/// Versions 4 to 11 closed the connection, 12 to 18 answered 6.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_of_fetch_that_waits_learns_that_its_topic_is_deleted() {
     let node = start().await;
@@ -129,7 +129,7 @@ async fn every_version_of_fetch_that_waits_learns_that_its_topic_is_deleted() {
     }
 }
 
-/// C04, H10: versions 0 and 1 closed the connection because the answer names nodes.
+/// Versions 0 and 1 closed the connection because the answer names nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_of_describe_quorum_answers() {
     let node = start().await;
@@ -156,7 +156,7 @@ async fn every_version_of_describe_quorum_answers() {
     }
 }
 
-/// H10: on a controller listener version 0, which can only ask for brokers, closed the connection.
+/// On a controller listener version 0, which can only ask for brokers, closed the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_of_describe_cluster_answers_on_a_controller_listener() {
     let node = start().await;
@@ -174,7 +174,7 @@ async fn every_version_of_describe_cluster_answers_on_a_controller_listener() {
     assert_eq!(client.call(1, &request).await.error_code, 0);
 }
 
-/// H10: versions 4 to 6 closed the connection for a transactional id or without keys.
+/// Versions 4 to 6 closed the connection for a transactional id or without keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_of_find_coordinator_answers_for_every_key_type() {
     let node = start().await;

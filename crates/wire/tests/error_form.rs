@@ -1,4 +1,4 @@
-//! N01, C13: an answer that a version cannot express still becomes an answer.
+//! An answer that a version cannot express still becomes an answer.
 
 mod sample;
 
@@ -72,7 +72,7 @@ fn listed(name: Str) -> ListOffsetsResponse {
     }
 }
 
-/// N01, C01: the leader epoch is left out of versions 1 to 3, as Kafka's handler does; the offset is what counts.
+/// The leader epoch is left out of versions 1 to 3, as Kafka's handler does; the offset is what counts.
 #[test]
 fn an_offset_with_an_epoch_is_told_in_every_version_of_list_offsets() {
     for version in 1..=11 {

@@ -75,7 +75,7 @@ fn make_offsets_topic(port: u16) {
     });
 }
 
-/// S07: a bit flipped in `__consumer_offsets` after a clean stop, inside the value of a commit. No wrong offset is answered: the coordinator
+/// A bit flipped in `__consumer_offsets` after a clean stop, inside the value of a commit. No wrong offset is answered: the coordinator
 /// says that it is loading, and the log names topic, partition and offset.
 #[test]
 fn a_rotten_offsets_partition_gives_no_wrong_offset() {
@@ -126,7 +126,7 @@ fn log_bytes(dir: &std::path::Path) -> u64 {
 /// Partitions committed in one request of the next case.
 const COMMITTED_AT_ONCE: i32 = 400;
 
-/// S13: commits of the same offsets, again and again, with kill -9 in between: `__consumer_offsets` stays small, the last commit is answered,
+/// Commits of the same offsets, again and again, with kill -9 in between: `__consumer_offsets` stays small, the last commit is answered,
 /// and Kafka's own tool reads every file.
 #[test]
 fn the_offsets_topic_is_compacted_and_keeps_the_last_commits() {
@@ -170,7 +170,7 @@ fn the_offsets_topic_is_compacted_and_keeps_the_last_commits() {
     assert!(!wrong.iter().any(|w| dump.contains(w)), "{dump}");
 }
 
-/// S13: a compacted topic is cleaned under a stock consumer: the newest value of each key, at its offset.
+/// A compacted topic is cleaned under a stock consumer: the newest value of each key, at its offset.
 #[test]
 fn a_compacted_topic_is_cleaned_for_stock_consumers() {
     let tarn = Tarn::start_with(&[("log.cleaner.backoff.ms", "50")]);

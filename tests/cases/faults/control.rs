@@ -24,7 +24,7 @@ fn produce_old(cluster: &Cluster, topic: &str) {
     cluster.produce(topic, json!(records), json!({}));
 }
 
-/// N02: the source's broker keeps for ever; the copy does so too, as a mirror and after failover, although this broker's own topics expire.
+/// The source's broker keeps for ever; the copy does so too, as a mirror and after failover, although this broker's own topics expire.
 #[test]
 fn records_that_only_the_sources_broker_keeps_are_kept_here_too() {
     let source = Kafka::start_with(KAFKA_CURRENT, &[("log.retention.ms", "-1")]);
@@ -62,7 +62,7 @@ fn records_that_only_the_sources_broker_keeps_are_kept_here_too() {
     assert_eq!(read, source.cluster().consume(&topic, 0, false));
 }
 
-/// N03, M03: another cluster answers at the source's address for a moment, again and again. FAILED is right; after the source is back and a
+/// Another cluster answers at the source's address for a moment, again and again. FAILED is right; after the source is back and a
 /// resume, records flow each time, and nothing of the other cluster was ever copied.
 #[test]
 fn another_cluster_for_a_moment_leaves_no_verdict_behind() {
@@ -106,7 +106,7 @@ fn another_cluster_for_a_moment_leaves_no_verdict_behind() {
     assert_eq!(read, source.cluster().consume("t", 0, false));
 }
 
-/// N10: an add right after the source came back asks it afresh; what earlier attempts met is no answer.
+/// An add right after the source came back asks it afresh; what earlier attempts met is no answer.
 #[test]
 fn an_add_right_after_the_source_came_back_is_not_refused_with_the_past() {
     let mut source = Tarn::start();
@@ -135,7 +135,7 @@ fn an_add_right_after_the_source_came_back_is_not_refused_with_the_past() {
     tarn.await_state("m", "MIRRORING", SOON, |_| true);
 }
 
-/// M06: a broker of the source is away for long (it stays in its metadata). What the others lead goes on, and so do adds, patterns and configs.
+/// A broker of the source is away for long (it stays in its metadata). What the others lead goes on, and so do adds, patterns and configs.
 #[test]
 fn a_source_broker_that_is_away_spoils_only_what_it_leads() {
     let settings = [("broker.session.timeout.ms", "300000")];
@@ -221,7 +221,7 @@ fn a_source_broker_that_is_away_spoils_only_what_it_leads() {
     );
 }
 
-/// M05: two clusters mirror different topics to each other. A topic that was removed and is added again finds out at once that the other side
+/// Two clusters mirror different topics to each other. A topic that was removed and is added again finds out at once that the other side
 /// never mirrored it, and goes on.
 #[test]
 fn a_topic_added_again_does_not_wait_for_a_source_that_mirrors_something_else_from_here() {
@@ -246,7 +246,7 @@ fn a_topic_added_again_does_not_wait_for_a_source_that_mirrors_something_else_fr
     );
 }
 
-/// M09: the way back of many topics asks the source in a few questions, not in one for each partition.
+/// The way back of many topics asks the source in a few questions, not in one for each partition.
 #[test]
 fn a_failback_of_many_topics_asks_in_few_questions() {
     const TOPICS: usize = 150;
@@ -275,7 +275,7 @@ fn a_failback_of_many_topics_asks_in_few_questions() {
     assert!((1..TOPICS / 3).contains(&asked), "{asked} questions");
 }
 
-/// M16: patterns that an operator changes act at once, not at the next refresh.
+/// Patterns that an operator changes act at once, not at the next refresh.
 #[test]
 fn a_changed_include_list_acts_at_once() {
     let source = Kafka::shared();
@@ -290,7 +290,7 @@ fn a_changed_include_list_acts_at_once() {
     tarn.await_state("m", "MIRRORING", SOON, |_| true);
 }
 
-/// M13: the source refuses DESCRIBE_CONFIGS of a topic. It is copied, and describe says since when its configs do not follow, in the JSON and on
+/// The source refuses DESCRIBE_CONFIGS of a topic. It is copied, and describe says since when its configs do not follow, in the JSON and on
 /// standard error; when they may be read again, they are, and the word is gone.
 #[test]
 fn configs_that_may_not_be_read_are_told_by_describe() {

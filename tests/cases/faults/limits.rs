@@ -89,7 +89,7 @@ fn partitions(topic: &str, indexes: impl Iterator<Item = i32>) -> Vec<FetchTopic
     vec![topic]
 }
 
-/// H02: one topic of 1,000 partitions named 20,000 times is answered once; a describe is bounded by `response.max.bytes` and says so.
+/// One topic of 1,000 partitions named 20,000 times is answered once; a describe is bounded by `response.max.bytes` and says so.
 #[test]
 fn the_cost_of_an_answer_is_bounded() {
     let mut tarn = Tarn::start_with(&[("response.max.bytes", "1048576")]);
@@ -119,7 +119,7 @@ fn the_cost_of_an_answer_is_bounded() {
     tarn.check_healthy();
 }
 
-/// H03: connections that announce large requests and send nothing do not use up what others need.
+/// Connections that announce large requests and send nothing do not use up what others need.
 #[test]
 fn announced_requests_do_not_keep_others_waiting() {
     let mut tarn = Tarn::start_with(&[("queued.max.request.bytes", "67108864")]);
@@ -142,7 +142,7 @@ fn announced_requests_do_not_keep_others_waiting() {
     tarn.check_healthy();
 }
 
-/// H04: a client that hangs up leaves nothing behind, whatever it waits for; who stays waits no longer than the named key.
+/// A client that hangs up leaves nothing behind, whatever it waits for; who stays waits no longer than the named key.
 #[test]
 fn a_wait_ends_with_its_client_and_has_a_cap() {
     let tarn = Tarn::start_with(&[("fetch.wait.max.ms", "1500")]);
@@ -188,7 +188,7 @@ fn a_wait_ends_with_its_client_and_has_a_cap() {
     tarn.check_healthy();
 }
 
-/// H05: one request with very many elements takes its own time, not that of others; beyond `request.max.elements` it is refused.
+/// One request with very many elements takes its own time, not that of others; beyond `request.max.elements` it is refused.
 #[test]
 fn one_long_request_does_not_stop_the_others() {
     let mut tarn = Tarn::start();
@@ -230,7 +230,7 @@ fn one_long_request_does_not_stop_the_others() {
     tarn.check_healthy();
 }
 
-/// H08: a session has a longest list; a client with a longer one is served without a session.
+/// A session has a longest list; a client with a longer one is served without a session.
 #[test]
 fn fetch_sessions_are_bounded() {
     let mut tarn = Tarn::start_with(&[("fetch.session.max.partitions", "500")]);
@@ -247,7 +247,7 @@ fn fetch_sessions_are_bounded() {
     tarn.check_healthy();
 }
 
-/// H12: answers that nobody reads are bounded for each connection.
+/// Answers that nobody reads are bounded for each connection.
 #[test]
 fn answers_that_nobody_reads_are_bounded() {
     let mut tarn = Tarn::start();
@@ -275,7 +275,7 @@ fn answers_that_nobody_reads_are_bounded() {
     tarn.check_healthy();
 }
 
-/// H13: refused requests cost a few lines of log a minute, however many there are.
+/// Refused requests cost a few lines of log a minute, however many there are.
 #[test]
 fn refused_requests_do_not_fill_the_log() {
     let mut tarn = Tarn::start();
@@ -289,7 +289,7 @@ fn refused_requests_do_not_fill_the_log() {
     tarn.check_healthy();
 }
 
-/// M11: a broker key that is changed at run time is in force at once and after a restart; one that would not be is refused.
+/// A broker key that is changed at run time is in force at once and after a restart; one that would not be is refused.
 #[test]
 fn a_broker_key_takes_effect_at_once_or_is_refused() {
     let mut tarn = Tarn::start();

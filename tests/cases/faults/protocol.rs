@@ -29,7 +29,7 @@ fn alter_logger(client: &mut RawClient, logger: &'static str, op: i8, level: &'s
     answer.responses[0].error_code
 }
 
-/// C07: the loggers that the broker lists have levels, and a change of one takes effect at once.
+/// The loggers that the broker lists have levels, and a change of one takes effect at once.
 #[test]
 fn the_level_of_a_logger_is_changed_while_the_broker_runs() {
     let mut tarn = Tarn::start();

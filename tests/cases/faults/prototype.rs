@@ -40,8 +40,8 @@ fn text(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// M07: the write without epochs that cut 50 records to 0 at the next start with the source dead, and a bump of a topic of no mirror.
-/// P02, P03 on the way: the late list makes the next process a late one; a start that excludes what is mirrored fails nothing over.
+/// The write without epochs that cut 50 records to 0 at the next start with the source dead, and a bump of a topic of no mirror.
+/// The late list makes the next process a late one; a start that excludes what is mirrored fails nothing over.
 #[test]
 fn one_request_from_a_client_cuts_nothing_and_stops_nothing() {
     let source = Kafka::shared();
@@ -129,7 +129,7 @@ fn one_request_from_a_client_cuts_nothing_and_stops_nothing() {
     tarn.check_healthy();
 }
 
-/// M16: our own tool shows the configuration of a mirror, and says what is wrong with the state of a topic.
+/// Our own tool shows the configuration of a mirror, and says what is wrong with the state of a topic.
 #[test]
 fn the_tool_shows_configurations_and_fitting_words() {
     let source = Kafka::shared();

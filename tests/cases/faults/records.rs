@@ -67,7 +67,7 @@ fn comparable(topic: &str, stored: Option<Vec<u8>>) -> Option<(Vec<u8>, Vec<Stri
     })
 }
 
-/// H06, N04, N05, N07: a table of mutated batches, sent raw to a real Kafka and to Tarn. Each gets the same error code from both, and what is
+/// A table of mutated batches, sent raw to a real Kafka and to Tarn. Each gets the same error code from both, and what is
 /// taken is stored alike, the largest timestamp of the header made right. Where Kafka's validation dies of it (UNKNOWN_SERVER_ERROR), Tarn
 /// says INVALID_RECORD: to a producer both are final.
 #[test]

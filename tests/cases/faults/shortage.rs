@@ -103,7 +103,7 @@ fn open_descriptors(tarn: &mut Tarn) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// S04, N08: 3,000 partitions, 1,200 of them in one request, and more idle connections than the process has descriptors for,
+/// 3,000 partitions, 1,200 of them in one request, and more idle connections than the process has descriptors for,
 /// under a limit of 1,024: everything is served, before and after a crash.
 #[test]
 fn three_thousand_partitions_are_served_with_a_thousand_descriptors() {
@@ -145,7 +145,7 @@ fn three_thousand_partitions_are_served_with_a_thousand_descriptors() {
     tarn.check_healthy();
 }
 
-/// S07: one bit flips on the disk in records that nobody reads: the scrub says which topic, partition and offset.
+/// One bit flips on the disk in records that nobody reads: the scrub says which topic, partition and offset.
 #[test]
 fn the_scrub_names_the_place_of_a_flipped_bit() {
     let mut tarn = Tarn::start_with(&[("log.scrub.interval.ms", "1000")]);
@@ -326,7 +326,7 @@ fn a_stuck_append_of_one_partition_holds_up_no_other_of_its_mirror() {
     }
 }
 
-/// S05: one of two log directories is on a disk that stops answering in the middle of several writes: new connections, the
+/// One of two log directories is on a disk that stops answering in the middle of several writes: new connections, the
 /// other directory and new topics there are served all the time, and the dead directory is given up after its time.
 #[test]
 fn a_frozen_disk_holds_up_nobody_but_its_own_partitions() {

@@ -591,7 +591,7 @@ fn merge(rows: &mut Vec<PartitionRow>, more: Vec<PartitionRow>) {
 mod tests {
     use super::*;
 
-    /// P11: the answer of a list without mirrors does not tell.
+    /// The answer of a list without mirrors does not tell.
     #[test]
     fn an_empty_list_is_told_apart_by_find_coordinator() {
         assert_eq!(dialect_of(Some(7)), Dialect::Early);

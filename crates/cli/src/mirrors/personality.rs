@@ -144,7 +144,7 @@ impl Personality {
 mod tests {
     use super::*;
 
-    /// P11: the late tool's errors have late names, where its requests have the same or a late form.
+    /// The late tool's errors have late names, where its requests have the same or a late form.
     #[test]
     fn the_late_tool_speaks_late_where_no_field_of_ours_is_needed() {
         for verb in [Verb::Create, Verb::Delete] {

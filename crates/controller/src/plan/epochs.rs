@@ -1,4 +1,4 @@
-//! Raising leader epochs (BumpLeaderEpochs, `mirroring.md` §12).
+//! Raising leader epochs (BumpLeaderEpochs, docs/mirroring.md §4.4).
 
 use tarn_metadata::{Image, Record};
 use tarn_wire::messages::{PartitionChangeRecord, PartitionEpochRecord};

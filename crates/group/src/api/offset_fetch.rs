@@ -1,4 +1,4 @@
-//! OffsetFetch: three shapes of one question (a group; from v8 several groups; from v10 by topic id), and of one error (O73).
+//! OffsetFetch: three shapes of one question (a group; from v8 several groups; from v10 by topic id), and of one error.
 
 use tarn_metadata::Image;
 use tarn_wire::messages::offset_fetch_response::{

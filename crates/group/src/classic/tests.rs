@@ -622,7 +622,7 @@ fn every_token_is_answered_exactly_once() {
     assert_eq!(group.state(), GroupState::Empty);
 }
 
-/// H01, H05: what the group's record has no room for, and lists no client sends, are refused before anything is stored.
+/// What the group's record has no room for, and lists no client sends, are refused before anything is stored.
 #[test]
 fn oversized_members_are_refused_and_change_nothing() {
     let mut group = ClassicGroup::new(0);
@@ -646,7 +646,7 @@ fn oversized_members_are_refused_and_change_nothing() {
     refused(&mut group, many);
 }
 
-/// H05: empty protocols count, so that a group is full at some point.
+/// Empty protocols count, so that a group is full at some point.
 #[test]
 fn empty_elements_count_as_bytes() {
     let mut group = ClassicGroup::new(0);
@@ -668,7 +668,7 @@ fn empty_elements_count_as_bytes() {
     assert!(full && group.members().len() < 8);
 }
 
-/// H04: a wait for members is capped, whatever a member asks for.
+/// A wait for members is capped, whatever a member asks for.
 #[test]
 fn the_rebalance_timeout_is_capped() {
     let limits = Limits {
@@ -683,7 +683,7 @@ fn the_rebalance_timeout_is_capped() {
     assert_eq!(member.rebalance_timeout_ms, 7_000);
 }
 
-/// H05: the common protocol of many members with many protocols is found in one walk.
+/// The common protocol of many members with many protocols is found in one walk.
 #[test]
 fn the_common_protocol_is_what_every_member_names() {
     let mut group = ClassicGroup::new(0);

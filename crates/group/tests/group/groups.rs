@@ -255,7 +255,7 @@ async fn requests_without_a_coordinator_say_which_error() {
     assert_eq!(nameless.error_code, ErrorCode::INVALID_GROUP_ID.0);
 }
 
-/// H01: a member whose client id leaves no room for the group's record is refused, also in front of the log, and the partition loads again.
+/// A member whose client id leaves no room for the group's record is refused, also in front of the log, and the partition loads again.
 #[tokio::test]
 async fn a_client_id_that_no_record_has_room_for_is_refused_and_harms_nobody() {
     let mut world = World::new().await;
@@ -282,7 +282,7 @@ async fn a_client_id_that_no_record_has_room_for_is_refused_and_harms_nobody() {
     assert_eq!(heartbeat(&world, "good", &joined).await, 0);
 }
 
-/// H02: a group that is named again and again fills an answer only as far as there is room.
+/// A group that is named again and again fills an answer only as far as there is room.
 #[tokio::test]
 async fn descriptions_stop_where_the_answer_has_no_room() {
     let world = World::new().await;

@@ -226,7 +226,7 @@ fn retries_are_answered_with_their_old_offsets() {
     client(&log, idempotent(5, 0, 99, 1, false)).unwrap();
 }
 
-/// H12: a flood of producer ids costs a bounded memory; the newest are still known.
+/// A flood of producer ids costs a bounded memory; the newest are still known.
 #[test]
 fn producer_ids_are_bounded_and_the_oldest_go() {
     let home = Home::new();
@@ -404,7 +404,7 @@ fn a_failed_write_or_sync_is_final() {
     }
 }
 
-/// N04: a header without a largest timestamp (−1 or 0, as old sarama writes it), or with a lie, gets that of the records: time look-ups find
+/// A header without a largest timestamp (−1 or 0, as old sarama writes it), or with a lie, gets that of the records: time look-ups find
 /// them, and retention does not take fresh records for old ones.
 #[test]
 fn a_wrong_largest_timestamp_in_the_header_is_corrected() {

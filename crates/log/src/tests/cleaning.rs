@@ -1,4 +1,4 @@
-//! S13: the cleaner keeps the newest record of each key at its offset, whatever interrupts it and whoever reads meanwhile.
+//! The cleaner keeps the newest record of each key at its offset, whatever interrupts it and whoever reads meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -395,7 +395,7 @@ fn a_small_map_takes_several_runs_and_damage_is_named() {
     assert!(!home.segment(0, "log.cleaned").exists());
 }
 
-/// S13: one key that is set again and again takes bounded space.
+/// One key that is set again and again takes bounded space.
 #[test]
 fn a_log_of_few_keys_does_not_grow() {
     let home = Home::new();

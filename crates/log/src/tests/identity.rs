@@ -42,7 +42,7 @@ fn edit(path: &Path, from: &str, to: &str) {
     fs::write(path, text.replace(from, to)).unwrap();
 }
 
-/// S01: what DeleteRecords did to a topic must not be done to the next topic of that name, whether the id is another one or, as on a mirror,
+/// What DeleteRecords did to a topic must not be done to the next topic of that name, whether the id is another one or, as on a mirror,
 /// the same.
 #[test]
 fn a_log_start_dies_with_its_log() {
@@ -65,7 +65,7 @@ fn a_log_start_dies_with_its_log() {
     }
 }
 
-/// S01: a checkpoint that is being written while a partition is deleted must not bring its lines back.
+/// A checkpoint that is being written while a partition is deleted must not bring its lines back.
 #[test]
 fn a_checkpoint_under_way_brings_no_line_back() {
     let home = Home::new();
@@ -99,7 +99,7 @@ fn a_checkpoint_under_way_brings_no_line_back() {
     }
 }
 
-/// S01: an acknowledged DeleteRecords holds after a crash at once, without any checkpoint.
+/// An acknowledged DeleteRecords holds after a crash at once, without any checkpoint.
 #[test]
 fn deleted_records_stay_deleted_after_a_crash() {
     let home = Home::new();
@@ -112,7 +112,7 @@ fn deleted_records_stay_deleted_after_a_crash() {
     assert_eq!(bounds(&open(&dir, "one").unwrap()), (7, 20));
 }
 
-/// S01: a line that was edited, or belongs to another log, removes nothing: the start is what the log says.
+/// A line that was edited, or belongs to another log, removes nothing: the start is what the log says.
 #[test]
 fn a_claimed_log_start_that_the_log_does_not_bear_out_is_ignored() {
     for clean in [true, false] {
@@ -148,7 +148,7 @@ fn a_claimed_log_start_that_the_log_does_not_bear_out_is_ignored() {
     assert_eq!(bounds(&open(&dir, "one").unwrap()), (base, 20));
 }
 
-/// S01, on a mirror: a copy that begins anew below its old start is not cut at that start by the next opening.
+/// A copy that begins anew below its old start is not cut at that start by the next opening.
 #[test]
 fn a_log_that_begins_anew_forgets_its_old_start() {
     let home = Home::new();
@@ -167,7 +167,7 @@ fn a_log_that_begins_anew_forgets_its_old_start() {
     assert_eq!((bounds(&log), all_bytes(&log)), ((0, 20), bytes));
 }
 
-/// S01: epochs that the batches contradict are read from the batches.
+/// Epochs that the batches contradict are read from the batches.
 #[test]
 fn an_edited_epoch_checkpoint_does_not_overrule_the_batches() {
     for edited in [
@@ -196,7 +196,7 @@ fn an_edited_epoch_checkpoint_does_not_overrule_the_batches() {
     }
 }
 
-/// S01: the marker of a clean stop counts for the state of the log it was written for.
+/// The marker of a clean stop counts for the state of the log it was written for.
 #[test]
 fn a_stale_clean_marker_is_not_believed() {
     let home = Home::new();
@@ -217,7 +217,7 @@ fn a_stale_clean_marker_is_not_believed() {
     assert_eq!(bounds(&open(&dir, "one").unwrap()), (0, 20));
 }
 
-/// S02: what the checkpoints or the other files prove to have been there is missed, and nothing that proves it is touched.
+/// What the checkpoints or the other files prove to have been there is missed, and nothing that proves it is touched.
 #[test]
 fn a_missing_part_of_a_log_is_told_and_nothing_is_touched() {
     for clean in [true, false] {
@@ -275,7 +275,7 @@ fn a_missing_part_of_a_log_is_told_and_nothing_is_touched() {
     }
 }
 
-/// S02: a directory that lost its recovery points knows none; a new one has a file from the start.
+/// A directory that lost its recovery points knows none; a new one has a file from the start.
 #[test]
 fn recovery_points_that_are_missing_are_unknown() {
     let home = Home::new();
@@ -303,7 +303,7 @@ fn recovery_points_that_are_missing_are_unknown() {
     );
 }
 
-/// S02: a power cut may take a segment that nobody synced; what stands behind it is set aside, as behind any other damage.
+/// A power cut may take a segment that nobody synced; what stands behind it is set aside, as behind any other damage.
 #[test]
 fn a_gap_above_the_recovery_point_is_a_torn_end() {
     let home = Home::new();
@@ -332,7 +332,7 @@ fn a_gap_above_the_recovery_point_is_a_torn_end() {
     assert_eq!(all_bytes(&log).len(), log.size_bytes() as usize);
 }
 
-/// S11: a recovery point is what was synced, wherever the log starts; and what is torn below the start is no damage.
+/// A recovery point is what was synced, wherever the log starts; and what is torn below the start is no damage.
 #[test]
 fn a_log_start_says_nothing_of_what_is_synced_and_needs_nothing_below_it() {
     let home = Home::new();
@@ -360,7 +360,7 @@ fn a_log_start_says_nothing_of_what_is_synced_and_needs_nothing_below_it() {
     assert_eq!((bounds(&log), all_bytes(&log)), ((6, 10), bytes));
 }
 
-/// S11: where a log without records begins again lower, its recovery point is lowered in memory too, not only on disk.
+/// Where a log without records begins again lower, its recovery point is lowered in memory too, not only on disk.
 #[test]
 fn a_restart_lower_down_lowers_both_recovery_points() {
     let home = Home::new();
@@ -376,7 +376,7 @@ fn a_restart_lower_down_lowers_both_recovery_points() {
     assert_eq!(line, "0\n1\nt 0 0\n");
 }
 
-/// S06: deleting works on a full disk, and a topic of that name can be made again there.
+/// Deleting works on a full disk, and a topic of that name can be made again there.
 #[test]
 fn deleting_needs_no_space() {
     let home = Home::new();
@@ -406,7 +406,7 @@ fn deleting_needs_no_space() {
     assert_eq!(dir.state().offline_reason(), None);
 }
 
-/// S06: the name under which a folder is set aside fits the file system, whatever the topic is called.
+/// The name under which a folder is set aside fits the file system, whatever the topic is called.
 #[test]
 fn a_partition_with_the_longest_name_can_be_set_aside() {
     let home = Home::new();
@@ -422,7 +422,7 @@ fn a_partition_with_the_longest_name_can_be_set_aside() {
     assert!(away.is_dir() && dir.scan().unwrap().is_empty());
 }
 
-/// H13: records are nobody else's to read.
+/// Records are nobody else's to read.
 #[test]
 fn files_and_folders_are_private() {
     use std::os::unix::fs::PermissionsExt;

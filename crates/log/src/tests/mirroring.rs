@@ -151,7 +151,7 @@ fn a_bad_batch_leaves_nothing_and_spoils_nothing_before_it() {
         ("negative delta", with(23, &(-3i32).to_be_bytes())),
         ("older epoch", with(12, &1i32.to_be_bytes())),
         ("absurd epoch", with(12, &(-7i32).to_be_bytes())),
-        // M04: above the epoch that the sender leads with.
+        // Above the epoch that the sender leads with.
         ("epoch beyond", with(12, &3i32.to_be_bytes())),
     ];
     let bounds = MirrorBounds {
@@ -195,7 +195,7 @@ fn a_bad_batch_leaves_nothing_and_spoils_nothing_before_it() {
     }
 }
 
-/// M04: an append ends in front of the first batch that reaches to its sender's high watermark, and says so.
+/// An append ends in front of the first batch that reaches to its sender's high watermark, and says so.
 #[test]
 fn what_reaches_beyond_the_claimed_end_is_left_out_with_all_that_follows() {
     let (good, beyond) = (batch(10, 2, 3, 50), batch(13, 2, 3, 50));

@@ -126,7 +126,7 @@ fn a_disk_too_full_to_reserve_still_takes_what_fits() {
     assert!(state.offline_reason().is_none());
 }
 
-/// S12: a log that is idle gives its reserved blocks back.
+/// A log that is idle gives its reserved blocks back.
 #[test]
 fn an_idle_log_gives_its_reservation_back_and_a_busy_one_keeps_it() {
     let (idle, busy) = (Home::new(), Home::new());
@@ -157,7 +157,7 @@ fn an_idle_log_gives_its_reservation_back_and_a_busy_one_keeps_it() {
     log.flush().unwrap();
 }
 
-/// S12: on a full disk the reservations of all other logs of the directory go at once, and the write is tried again.
+/// On a full disk the reservations of all other logs of the directory go at once, and the write is tried again.
 #[test]
 fn a_full_disk_takes_the_reservations_back_at_once() {
     let home = Home::new();

@@ -52,7 +52,7 @@ fn flip(file: &std::path::Path, bit: usize) {
     fs::write(file, bytes).unwrap();
 }
 
-/// S07: one flipped bit anywhere in an offset or time index, of a sealed or the last segment, after a clean stop: every answer
+/// One flipped bit anywhere in an offset or time index, of a sealed or the last segment, after a clean stop: every answer
 /// is the right one, the log is not refused, and the index is rebuilt as it was.
 #[test]
 fn a_flipped_bit_in_an_index_changes_no_answer_and_is_repaired() {
@@ -91,7 +91,7 @@ fn a_flipped_bit_in_an_index_changes_no_answer_and_is_repaired() {
     assert!(noticed > sized(20, 7), "{noticed}");
 }
 
-/// S07: a time index that says that everything is old removes nothing.
+/// A time index that says that everything is old removes nothing.
 #[test]
 fn retention_does_not_go_by_a_flipped_time_index() {
     let home = Home::new();
@@ -112,7 +112,7 @@ fn retention_does_not_go_by_a_flipped_time_index() {
     assert_eq!((log.log_start_offset(), log.log_end_offset()), (0, end));
 }
 
-/// S07: the scrub walks a whole log in bounded steps, and names the place of one flipped bit and goes on behind it.
+/// The scrub walks a whole log in bounded steps, and names the place of one flipped bit and goes on behind it.
 #[test]
 fn the_scrub_finds_a_flipped_bit_and_says_where() {
     let home = Home::new();
@@ -146,7 +146,7 @@ fn the_scrub_finds_a_flipped_bit_and_says_where() {
     assert!(bytes < log.size_bytes() && log.log_end_offset() == end);
 }
 
-/// S07: an index that no reader uses is looked at by the scrub.
+/// An index that no reader uses is looked at by the scrub.
 #[test]
 fn the_scrub_finds_a_wrong_index() {
     let home = Home::new();
@@ -162,7 +162,7 @@ fn the_scrub_finds_a_wrong_index() {
     assert_eq!(fs::read(&file).unwrap(), before);
 }
 
-/// S10: a reader gets the aborted transactions of the bytes that it gets, not those of the whole log behind them.
+/// A reader gets the aborted transactions of the bytes that it gets, not those of the whole log behind them.
 #[test]
 fn a_small_fetch_carries_only_the_aborted_transactions_in_it() {
     let transactions = sized(3_000, 700);

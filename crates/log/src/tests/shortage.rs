@@ -25,7 +25,7 @@ fn no_descriptors(log: &PartitionLog, none: bool) {
     faults.opens_fail.store(none, Ordering::SeqCst);
 }
 
-/// S04: EMFILE is an answer to the one who appends, at every step that opens a file; afterwards everything works.
+/// EMFILE is an answer to the one who appends, at every step that opens a file; afterwards everything works.
 #[test]
 fn without_a_descriptor_an_append_is_refused_and_the_directory_stays_online() {
     let home = Home::new();
@@ -65,7 +65,7 @@ fn without_a_descriptor_an_append_is_refused_and_the_directory_stays_online() {
     assert_eq!(home.open(&config).log_end_offset(), 3);
 }
 
-/// S04: what a flush could not sync for want of a descriptor is synced by the next one.
+/// What a flush could not sync for want of a descriptor is synced by the next one.
 #[test]
 fn a_flush_without_descriptors_forgets_nothing() {
     let home = Home::new();
@@ -82,7 +82,7 @@ fn a_flush_without_descriptors_forgets_nothing() {
     assert!(matches!(log.flush(), Err(LogError::Offline { .. })));
 }
 
-/// S04: a snapshot that cannot be opened at the moment is not taken for a bad one and removed.
+/// A snapshot that cannot be opened at the moment is not taken for a bad one and removed.
 #[test]
 fn opening_a_log_under_a_shortage_removes_nothing() {
     let home = Home::new();
@@ -97,7 +97,7 @@ fn opening_a_log_under_a_shortage_removes_nothing() {
     assert_eq!(std::fs::read(&snapshot).unwrap(), before);
 }
 
-/// S04: with many more logs than files that may be open, all are written, none stays open above the budget, the bytes of a
+/// With many more logs than files that may be open, all are written, none stays open above the budget, the bytes of a
 /// file that was closed are synced, and finding a file to close costs the same however many there are.
 #[test]
 fn files_are_closed_at_the_budget_and_finding_them_stays_cheap() {
@@ -138,7 +138,7 @@ fn files_are_closed_at_the_budget_and_finding_them_stays_cheap() {
     }
 }
 
-/// S04: 61-byte batches that each claim 2^31 offsets need a segment each; after a burst they come no faster than the interval.
+/// 61-byte batches that each claim 2^31 offsets need a segment each; after a burst they come no faster than the interval.
 #[test]
 fn segments_forced_by_offsets_are_limited_in_rate() {
     let home = Home::new();
@@ -163,7 +163,7 @@ fn segments_forced_by_offsets_are_limited_in_rate() {
     assert!(log.dir_state().offline_reason().is_none());
 }
 
-/// S04: with `segment.ms=1` and with the smallest index, appends go on without a segment each.
+/// With `segment.ms=1` and with the smallest index, appends go on without a segment each.
 #[test]
 fn segments_that_are_only_due_wait_for_their_time() {
     for config in [

@@ -22,7 +22,7 @@ fn open(home: &Home) -> (Arc<LogDir>, Arc<PartitionLog>) {
     (dir, log)
 }
 
-/// S05: one write that does not come back: its directory is slow, then stalled and refuses, then offline, with a call to who
+/// One write that does not come back: its directory is slow, then stalled and refuses, then offline, with a call to who
 /// wants to know; the other directory is quick all the time; who waits for the same log is seen as stuck too, and as many
 /// threads stand in.
 #[test]
@@ -70,7 +70,7 @@ fn a_directory_that_does_not_answer_is_refused_and_then_given_up() {
     until("nobody is stuck", || !group.is_needed());
 }
 
-/// S05: a disk that is late and comes back loses nothing and nobody.
+/// A disk that is late and comes back loses nothing and nobody.
 #[test]
 fn a_directory_that_answers_again_goes_on() {
     let home = Home::new();
@@ -92,7 +92,7 @@ fn a_directory_that_answers_again_goes_on() {
     assert_eq!(log.flush().unwrap(), 2);
 }
 
-/// S05: a sync that never ends is given up too, later than a write, and makes nobody wait before that.
+/// A sync that never ends is given up too, later than a write, and makes nobody wait before that.
 #[test]
 fn a_sync_that_does_not_come_back_takes_the_directory_offline() {
     let home = Home::new();

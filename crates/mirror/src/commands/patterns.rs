@@ -20,7 +20,7 @@ const NAMINGS_MAX: usize = 10;
 /// The lists in force and what the request says about them.
 pub(super) struct PatternChange<'a> {
     request: &'a AddTopics,
-    /// What is in force, defaults included: writing a list must not lose the default exclusion (A7).
+    /// What is in force, defaults included: writing a list must not lose the default exclusion.
     include: String,
     exclude: String,
     /// Somebody wrote the exclusion: members that match it are failed over at the next refresh.

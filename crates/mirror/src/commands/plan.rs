@@ -7,7 +7,7 @@ use tarn_wire::{ErrorCode, Str, Uuid};
 
 use crate::dialect::MirrorError;
 
-/// Highest leader epoch that a bump may give (mirroring.md §12): beyond it a partition fails instead of overflowing.
+/// Highest leader epoch that a bump may give (docs/mirroring.md §4.4): beyond it a partition fails instead of overflowing.
 pub use tarn_controller::plan::LEADER_EPOCH_MAX;
 
 /// A topic to be created as a copy of one at the source.

@@ -1,4 +1,4 @@
-//! Adding topics to a mirror: the table of mirroring.md §8.3.
+//! Adding topics to a mirror: the table of docs/mirroring.md §2.2.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What this broker is and how it mirrors: the broker-wide settings (mirroring.md §16.1), filled by the server room, which owns their keys.
+//! What this broker is and how it mirrors: the broker-wide settings (docs/mirroring.md §7.1), filled by the server room, which owns their keys.
 
 use std::collections::BTreeMap;
 

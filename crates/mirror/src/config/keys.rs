@@ -45,7 +45,7 @@ const REGEXES: Validator =
     Validator::Rule(regexes, "must be a list of names or regular expressions");
 
 /// Topic configs that stay local by default: those that describe brokers of one cluster, and those that would change the bytes or the
-/// safety of the copy. Both spellings of the timestamp limits, because the prototype's default names keys that do not exist (S7).
+/// safety of the copy. Both spellings of the timestamp limits, because the prototype's default names keys that do not exist.
 const EXCLUDED_PROPERTIES: &str = "follower.replication.throttled.replicas,leader.replication.throttled.replicas,\
 message.timestamp.difference.max.ms,log.message.timestamp.before.max.ms,log.message.timestamp.after.max.ms,\
 message.timestamp.before.max.ms,message.timestamp.after.max.ms,unclean.leader.election.enable,mirror.local.retention,\

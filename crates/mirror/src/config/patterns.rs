@@ -246,7 +246,7 @@ mod tests {
         );
     }
 
-    /// H07: all patterns of a list share one size, so that a list costs what one pattern may cost, in memory and in time.
+    /// All patterns of a list share one size, so that a list costs what one pattern may cost, in memory and in time.
     #[test]
     fn a_list_has_one_size_for_all_its_patterns() {
         let bombs: Vec<String> = (0..200).map(|n| format!("a{n}\\w{{400}}")).collect();

@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// P02: address and client id first, then the address, then anybody.
+    /// Address and client id first, then the address, then anybody.
     #[test]
     fn the_nearest_proof_wins() {
         let memory = CallerDialects::new(10);
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(memory.recall(&caller(a, "x")), Some(Dialect::Early));
     }
 
-    /// P02: the memory has a bound; the oldest proof goes first.
+    /// The memory has a bound; the oldest proof goes first.
     #[test]
     fn the_memory_is_bounded_in_callers_and_bytes() {
         let memory = CallerDialects::new(3);

@@ -1,4 +1,4 @@
-//! What an answer of the source means for one partition (mirroring.md §10, §14.3). Pure tables.
+//! What an answer of the source means for one partition (docs/mirroring.md §4.2, §4.3). Pure tables.
 
 use tarn_wire::ErrorCode;
 
@@ -20,7 +20,7 @@ pub(super) enum OnError {
     Fail(FetchFailure),
 }
 
-/// The table of mirroring.md §10.
+/// The table of docs/mirroring.md §4.2.
 pub(super) fn on_error(code: ErrorCode) -> OnError {
     match code {
         ErrorCode::NOT_LEADER_OR_FOLLOWER
@@ -81,7 +81,7 @@ pub(super) enum OutOfRange {
     Again(String),
 }
 
-/// The decision of mirroring.md §14.3. `last_epoch` is the epoch of our last record, −1 = none.
+/// The decision of docs/mirroring.md §4.3. `last_epoch` is the epoch of our last record, −1 = none.
 pub(super) fn out_of_range(
     local_end: i64,
     last_epoch: i32,
@@ -115,9 +115,9 @@ pub(super) fn out_of_range(
     ))
 }
 
-/// How far the local leader epoch shall stay above the source's, so that a leader change there costs no pause (§12).
+/// How far the local leader epoch shall stay above the source's, so that a leader change there costs no pause (docs/mirroring.md §4.4).
 const EPOCH_DISTANCE: i32 = 3;
-/// Pure rule of M-5: the epoch to ask for when the source is at `source_epoch`.
+/// Pure rule of M-8: the epoch to ask for when the source is at `source_epoch`.
 pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {
     if source_epoch > SOURCE_EPOCH_MAX {
         return EpochRule::Overflow;
@@ -129,7 +129,7 @@ pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {
     }
 }
 
-/// What M-5 asks for.
+/// What M-8 asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EpochRule {
     /// Far enough apart.

@@ -405,7 +405,7 @@ impl MirrorPlane {
         }
     }
 
-    /// M-5: asks for a higher local leader epoch when the source comes near or is above it; the replica's gate hides what is above meanwhile.
+    /// M-8: asks for a higher local leader epoch when the source comes near or is above it; the replica's gate hides what is above meanwhile.
     fn keep_epoch_above(&self, partition: &Arc<PartitionFetchState>, source_epoch: i32) {
         let wanted = match epoch_wanted(source_epoch, partition.local.leader_epoch()) {
             EpochRule::FarEnough => return,

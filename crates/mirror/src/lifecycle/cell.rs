@@ -567,7 +567,7 @@ mod tests {
         cell.write_done(Ok(entry), AT);
     }
 
-    /// N03: a resume that comes while the failure is still being stored counts.
+    /// A resume that comes while the failure is still being stored counts.
     #[test]
     fn a_resume_during_the_write_of_a_failure_is_not_lost() {
         let mut cell = mirroring();
@@ -582,7 +582,7 @@ mod tests {
         assert_eq!(cell.shown().state, MirrorState::Preparing);
     }
 
-    /// M05: "cannot say" is waited for, visibly, and for a limited time only.
+    /// "cannot say" is waited for, visibly, and for a limited time only.
     #[test]
     fn an_undecided_preparation_becomes_a_failure_after_the_limit() {
         let mut cell = mirroring();
@@ -596,7 +596,7 @@ mod tests {
         assert_eq!(cell.shown().state, MirrorState::Failed);
     }
 
-    /// H09: whatever text becomes a failure, it is stored cut.
+    /// Whatever text becomes a failure, it is stored cut.
     #[test]
     fn a_failure_is_stored_with_a_cut_text() {
         let mut cell = mirroring();

@@ -270,7 +270,7 @@ impl LifeCycle {
         failed
     }
 
-    /// Marks topics of which every partition is STOPPED, so that nobody needs the coordinator for them any more (mirroring.md §4).
+    /// Marks topics of which every partition is STOPPED, so that nobody needs the coordinator for them any more (docs/mirroring.md §1.2).
     fn mark_stopped(self: &Arc<Self>, candidates: BTreeMap<Uuid, (Str, i64)>) {
         let Ok(permit) = self.marking.clone().try_acquire_owned() else {
             return;

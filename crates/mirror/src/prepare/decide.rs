@@ -1,4 +1,4 @@
-//! How much of a local log must go before it can be mirrored on top of (mirroring.md §11). Pure: facts in, decision out.
+//! How much of a local log must go before it can be mirrored on top of (docs/mirroring.md §2.4). Pure: facts in, decision out.
 //!
 //! Rules, in order of weight: an absence never cuts; what this mirror wrote may be cut to what the source has; what anybody else wrote
 //! is given up only with consent; everything is given up only when the source has something to put in its place, or with consent.

@@ -209,7 +209,7 @@ proptest! {
     }
 }
 
-/// M02: a log that shares nothing with ours is given up only where topic ids say that it is the same topic.
+/// A log that shares nothing with ours is given up only where topic ids say that it is the same topic.
 #[test]
 fn without_topic_ids_nothing_is_given_up_for_a_log_that_shares_nothing() {
     let ours = LocalFacts {

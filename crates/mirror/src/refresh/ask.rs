@@ -16,7 +16,7 @@ use crate::config::{CARRIED, MirrorConfig};
 use crate::lifecycle::Tools;
 use crate::seam::{ForeignMirror, Source, SourceEntries, SourceError, SourceTopic};
 
-/// How long create and add wait for a source before they give up (mirror-cli.md §6).
+/// How long create and add wait for a source before they give up (docs/mirroring.md §2).
 pub const PREFLIGHT_MS_MAX: u64 = 15_000;
 
 /// Names asked for in one request to the source.
@@ -178,7 +178,7 @@ mod tests {
             .collect()
     }
 
-    /// N02: what the source's broker decides is carried where this broker would decide otherwise, and only there.
+    /// What the source's broker decides is carried where this broker would decide otherwise, and only there.
     #[test]
     fn an_inherited_value_is_carried_only_where_it_differs_from_what_holds_here() {
         let entries = SourceEntries {

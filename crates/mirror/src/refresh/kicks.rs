@@ -98,7 +98,7 @@ impl Kicks {
 mod tests {
     use super::*;
 
-    /// M14: a topic somebody asks for all the time is looked at ever more rarely, and its neighbours are not held up by it.
+    /// A topic somebody asks for all the time is looked at ever more rarely, and its neighbours are not held up by it.
     #[test]
     fn wishes_of_the_data_plane_are_limited_by_topic() {
         let (kicks, t, u) = (Kicks::default(), Str::from("t"), Str::from("u"));

@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// M14: two looks within half a second are no deletion; with the policy `stop` they would be a failover.
+    /// Two looks within half a second are no deletion; with the policy `stop` they would be a failover.
     #[test]
     fn an_absence_needs_time_as_well_as_two_looks() {
         let key = tarn_wire::messages::ConfigRecord {

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(problems.iter().count(), 0);
     }
 
-    /// H09, H13: texts and numbers are limited, whatever the source says.
+    /// Texts and numbers are limited, whatever the source says.
     #[test]
     fn problems_are_bounded() {
         let mut all = Found::default();

@@ -408,7 +408,7 @@ mod tests {
         })))
     }
 
-    /// M05: "nothing was mirrored" is an answer, "cannot say" is another one.
+    /// "nothing was mirrored" is an answer, "cannot say" is another one.
     #[test]
     fn known_none_and_unknown_are_three_answers() {
         use LookupAnswer::{Known, Mirrored, None as Nothing, Unknown};

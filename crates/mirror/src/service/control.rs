@@ -157,7 +157,7 @@ impl MirrorService {
         drop(source);
         // Refused before anything is created.
         create_mirror(&self.tools.metadata.image(), &request)?;
-        // First the internal topic, so that a mirror never exists without it (C16).
+        // First the internal topic, so that a mirror never exists without it.
         self.tools.store.ensure_topic().await?;
         let decide = move |image: &Image, _: &mut dyn Planner| {
             Ok(Decision {

@@ -1,4 +1,4 @@
-//! Requests in every dialect become one form here, by strict decoding (mirror-rpcs.md §3). One table says which forms there
+//! Requests in every dialect become one form here, by strict decoding (docs/mirror-protocol.md §3). One table says which forms there
 //! are and what each proves about its sender; not here: what is done with the proof.
 
 use bytes::Bytes;

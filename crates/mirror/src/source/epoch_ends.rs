@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// M16: whatever version is negotiated, the request can be written in it.
+    /// Whatever version is negotiated, the request can be written in it.
     #[test]
     fn the_question_can_be_encoded_in_every_version_that_may_be_negotiated() {
         let question = EpochQuestion {

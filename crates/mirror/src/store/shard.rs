@@ -30,7 +30,7 @@ impl Shard for MirrorShard {
             ),
             Err(error) => {
                 let text = format!("mirror state record at offset {}: {error}", record.offset);
-                // Skipped without a trace it would look like "nothing there", and that may cost a log (C18).
+                // Skipped without a trace it would look like "nothing there", and that may cost a log.
                 if let Ok(Stored::State(key, _)) = decode(&record.key, None) {
                     self.table.replay_unreadable(key, &text);
                 }
@@ -76,7 +76,7 @@ impl MirrorShard {
     }
 
     /// Tombstones for every key that `live` does not know any more. The keys leave the table when the tombstones are replayed, that is after
-    /// they were appended: a failed append finds them again (C13).
+    /// they were appended: a failed append finds them again.
     pub fn tombstones(&self, live: impl Fn(&str, Uuid, i32) -> bool) -> Vec<CoordinatorRecord> {
         let dead: Vec<&StateKey> = self
             .table
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// H01: a state that cannot be read is named and stands as FAILED, which nothing acts upon; the records around it are taken.
+    /// A state that cannot be read is named and stands as FAILED, which nothing acts upon; the records around it are taken.
     #[test]
     fn an_unreadable_state_is_failed_and_not_nothing() {
         let key = |partition| StateKey {

@@ -284,7 +284,7 @@ mod tests {
         );
     }
 
-    /// M07: none of the three fences can be left out, not even where nothing is stored yet.
+    /// None of the three fences can be left out, not even where nothing is stored yet.
     #[test]
     fn a_write_without_a_fence_is_refused() {
         let stored = table_with(MirrorState::Mirroring, 5);
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// M07: the table of transitions holds for whole records too.
+    /// The table of transitions holds for whole records too.
     #[test]
     fn a_fenced_write_obeys_the_table_of_transitions() {
         let stopped = table_with(MirrorState::Stopped, 5);

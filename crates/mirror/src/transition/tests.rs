@@ -192,7 +192,7 @@ fn attempts_count_failures_only_and_an_operator_resets_them() {
     );
 }
 
-/// M07: what may be stored over what is the table of transitions, whoever writes.
+/// What may be stored over what is the table of transitions, whoever writes.
 #[test]
 fn a_stored_state_never_skips_one_that_has_to_be_stored() {
     use MirrorState::*;

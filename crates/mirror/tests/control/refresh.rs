@@ -218,7 +218,7 @@ async fn patterns_bring_in_new_topics_and_a_changed_address_reconnects() {
     world.stop().await;
 }
 
-/// N02: what the source's brokers decide is carried where it would be something else here, follows the source, stays after failover, and never
+/// What the source's brokers decide is carried where it would be something else here, follows the source, stays after failover, and never
 /// overwrites what an operator set here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_sources_brokers_decide_is_carried_and_holds_after_failover() {
@@ -267,7 +267,7 @@ async fn set_topic_config(world: &World, topic: &str, key: &str, value: &str) {
     assert_eq!(alter_of(world, (2, topic), key, value).await, (0, None));
 }
 
-/// M13: a source that does not tell topic configs, keys that cannot be set, and topics that cannot join are told by describe, with since when.
+/// A source that does not tell topic configs, keys that cannot be set, and topics that cannot join are told by describe, with since when.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_refresh_cannot_do_is_told_by_describe() {
     let dir = tempfile::tempdir().unwrap();
@@ -323,7 +323,7 @@ async fn what_a_refresh_cannot_do_is_told_by_describe() {
     panic!("the key that cannot be set is not told");
 }
 
-/// M06: the steps of a refresh fail each by itself.
+/// The steps of a refresh fail each by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_that_fails_leaves_the_other_steps_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,7 +342,7 @@ async fn a_step_that_fails_leaves_the_other_steps_alone() {
     world.stop().await;
 }
 
-/// M14: what the data plane asks for again and again about one topic costs few questions, and no refresh of everything.
+/// What the data plane asks for again and again about one topic costs few questions, and no refresh of everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wishes_of_the_data_plane_are_no_storm() {
     let dir = tempfile::tempdir().unwrap();
@@ -364,7 +364,7 @@ async fn wishes_of_the_data_plane_are_no_storm() {
     world.stop().await;
 }
 
-/// M05: a source that cannot say what it mirrored from here holds up nobody, the reason is on show, and after a while it is a failure.
+/// A source that cannot say what it mirrored from here holds up nobody, the reason is on show, and after a while it is a failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_cannot_say_is_shown_and_fails_after_a_while() {
     let dir = tempfile::tempdir().unwrap();
@@ -408,7 +408,7 @@ async fn create_topic(world: &World, name: &str) {
     assert_eq!(answer.topics[0].error_code, 0);
 }
 
-/// M14: one deleted topic costs two looks, and no refresh of everything; what an operator configured decides when it counts as deleted.
+/// One deleted topic costs two looks, and no refresh of everything; what an operator configured decides when it counts as deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_topic_costs_two_looks_and_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -436,7 +436,7 @@ async fn a_deleted_topic_costs_two_looks_and_time() {
     world.stop().await;
 }
 
-/// N10: what the mirror's own connections met before the source came back refuses no add.
+/// What the mirror's own connections met before the source came back refuses no add.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_add_asks_the_source_afresh_before_it_is_refused() {
     let dir = tempfile::tempdir().unwrap();

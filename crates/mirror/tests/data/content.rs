@@ -25,7 +25,7 @@ fn joined(batches: &[Bytes]) -> Bytes {
     batches.concat().into()
 }
 
-/// M01: the source was restored from a copy of its disks while the topic was paused: same cluster id, topic id, epochs and length.
+/// The source was restored from a copy of its disks while the topic was paused: same cluster id, topic id, epochs and length.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_with_another_history_under_the_same_numbers_is_found_at_resume() {
     let (source, world) = mirrored(16, 4, history(100, 4, "first")).await;
@@ -46,7 +46,7 @@ async fn a_source_with_another_history_under_the_same_numbers_is_found_at_resume
     world.stop().await;
 }
 
-/// M01: the same while mirroring, with nothing but a restart of the source to see, and the same end.
+/// The same while mirroring, with nothing but a restart of the source to see, and the same end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_with_another_history_is_found_at_its_return() {
     let (source, world) = mirrored(16, 4, history(50, 4, "first")).await;
@@ -59,7 +59,7 @@ async fn a_source_with_another_history_is_found_at_its_return() {
     world.stop().await;
 }
 
-/// M01: a new source epoch is a moment to compare too.
+/// A new source epoch is a moment to compare too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_epoch_of_the_source_is_compared_before_anything_is_copied() {
     let (source, world) = mirrored(16, 4, history(50, 4, "first")).await;
@@ -89,7 +89,7 @@ async fn a_lost_tail_is_cut_where_the_epochs_part_and_the_content_agrees() {
     }
 }
 
-/// M02: below Fetch 12 a leader change that lost a tail and has not grown past our end yet.
+/// Below Fetch 12 a leader change that lost a tail and has not grown past our end yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_source_that_lost_a_tail_and_grew_to_the_same_end_is_noticed() {
     let (source, world) = mirrored(10, 1, history(60, 1, "first")).await;
@@ -102,7 +102,7 @@ async fn an_old_source_that_lost_a_tail_and_grew_to_the_same_end_is_noticed() {
     world.stop().await;
 }
 
-/// M02 and N06: without topic ids a topic made anew is known by its content alone. Longer, as long, and shorter; same and lower epochs.
+/// Without topic ids a topic made anew is known by its content alone. Longer, as long, and shorter; same and lower epochs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_made_anew_without_topic_ids_fails_and_keeps_the_old_data() {
     for (epoch, end) in [(3, 90), (3, 60), (3, 20), (0, 90), (0, 60), (0, 20), (3, 0)] {
@@ -121,7 +121,7 @@ async fn a_topic_made_anew_without_topic_ids_fails_and_keeps_the_old_data() {
     }
 }
 
-/// M02: a source that knows no such leader epoch any more is asked for its leader again.
+/// A source that knows no such leader epoch any more is asked for its leader again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_leader_epoch_is_forgotten_and_asked_for_anew() {
     let (source, world) = mirrored(16, 9, history(30, 2, "first")).await;
@@ -244,7 +244,7 @@ async fn many_partitions_are_compared_with_few_requests() {
     world.stop().await;
 }
 
-/// N06: the topic is deleted, made anew and filled while a Fetch waits, so that no answer ever tells of an error.
+/// The topic is deleted, made anew and filled while a Fetch waits, so that no answer ever tells of an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_made_anew_within_one_long_poll_fails_too() {
     for end in [60, 90] {

@@ -21,7 +21,7 @@ async fn mirrored(source: &Fake) -> World {
     world
 }
 
-/// M04: a leader epoch above the one that the Fetch was fenced with is outside the checksum and not believed.
+/// A leader epoch above the one that the Fetch was fenced with is outside the checksum and not believed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_with_an_epoch_above_the_leaders_is_not_stored() {
     for epoch in [5, 1 << 30, i32::MAX] {
@@ -42,7 +42,7 @@ async fn a_batch_with_an_epoch_above_the_leaders_is_not_stored() {
     }
 }
 
-/// M04 and H12: offsets at or above the high watermark of the same answer, and offsets that leave no room for a failover.
+/// Offsets at or above the high watermark of the same answer, and offsets that leave no room for a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_beyond_the_claimed_end_is_not_stored() {
     for (base, high_watermark) in [(10, 10), (500, 20), (i64::MAX - 14, i64::MAX)] {
@@ -83,7 +83,7 @@ async fn a_high_watermark_that_is_a_moment_older_than_the_records_harms_nothing(
     world.stop().await;
 }
 
-/// M04: a log start above the log's own end would drop everything here.
+/// A log start above the log's own end would drop everything here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_start_beyond_the_log_end_is_not_followed() {
     let source = Fake::start(16).await;
@@ -96,7 +96,7 @@ async fn a_log_start_beyond_the_log_end_is_not_followed() {
     world.stop().await;
 }
 
-/// M04: a tail of an earlier release whose epoch or offsets cannot be followed does not hold up a failover.
+/// A tail of an earlier release whose epoch or offsets cannot be followed does not hold up a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_cuts_a_tail_that_nothing_could_follow() {
     let tails = [
@@ -132,7 +132,7 @@ async fn requests(source: &Fake, key: ApiKey) -> usize {
     source.requests(key) - before
 }
 
-/// M08: our end is inside the range that the source tells, and yet it is refused: 60 cycles through ULE_RECOVERY a second before.
+/// Our end is inside the range that the source tells, and yet it is refused: 60 cycles through ULE_RECOVERY a second before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offset_that_is_refused_although_it_is_in_range_is_asked_for_ever_more_seldom() {
     let source = Fake::start(16).await;
@@ -152,7 +152,7 @@ async fn an_offset_that_is_refused_although_it_is_in_range_is_asked_for_ever_mor
     world.stop().await;
 }
 
-/// M08: a first batch that is longer than what comes: 1,300 Fetch a second before.
+/// A first batch that is longer than what comes: 1,300 Fetch a second before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_never_comes_whole_is_asked_for_ever_more_seldom() {
     let source = Fake::start(16).await;
@@ -173,7 +173,7 @@ async fn a_batch_that_never_comes_whole_is_asked_for_ever_more_seldom() {
     world.stop().await;
 }
 
-/// H12: a source that answers at once and brings nothing was asked 6,000 times a second.
+/// A source that answers at once and brings nothing was asked 6,000 times a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_answers_at_once_with_nothing_is_not_asked_all_the_time() {
     let source = Fake::start(16).await;
@@ -191,7 +191,7 @@ async fn a_source_that_answers_at_once_with_nothing_is_not_asked_all_the_time() 
     world.stop().await;
 }
 
-/// M10: a throttled answer is no news, and what it hides is asked for at the refresh.
+/// A throttled answer is no news, and what it hides is asked for at the refresh.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_throttled_mirror_tells_its_lag_and_why() {
     let source = Fake::start(16).await;
@@ -295,7 +295,7 @@ async fn a_partition_that_an_answer_leaves_out_is_no_missing_topic() {
     }
 }
 
-/// M15: a partition that waits because its leader was not known goes on with the first good metadata.
+/// A partition that waits because its leader was not known goes on with the first good metadata.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn good_metadata_ends_a_long_wait() {
     let source = Fake::start(16).await;
@@ -316,7 +316,7 @@ async fn good_metadata_ends_a_long_wait() {
     world.stop().await;
 }
 
-/// M15: a partition that FAILED because the source was away is not left waiting for up to 300 s when that returns.
+/// A partition that FAILED because the source was away is not left waiting for up to 300 s when that returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_return_of_the_source_ends_the_wait_of_what_failed_without_it() {
     let source = Fake::start(16).await;
@@ -335,7 +335,7 @@ async fn the_return_of_the_source_ends_the_wait_of_what_failed_without_it() {
     world.stop().await;
 }
 
-/// M16: a panic in a task that fetches fails its partitions with a word, and they are taken up again.
+/// A panic in a task that fetches fails its partitions with a word, and they are taken up again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_a_session_is_shown_and_survived() {
     let source = Fake::start(16).await;

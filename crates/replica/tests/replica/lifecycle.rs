@@ -39,7 +39,7 @@ async fn a_deleted_topic_answers_who_waits_and_leaves_nothing_behind() {
     until_waiting(&partition).await;
     world.remove("t").await;
     let answers = waiting.await.expect("no panic");
-    // C03: Kafka answers 3, in versions that name topics by id, too.
+    // Kafka answers 3, in versions that name topics by id, too.
     assert_eq!(answers[0].error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     let late = partition.append(&mut batch(1), AppendSource::Client, 0);
     let code = late.expect_err("the topic is gone").code();
@@ -138,7 +138,7 @@ async fn a_partition_that_cannot_be_opened_is_offline_alone() {
     produce(&world.partition("good"), batch(1));
 }
 
-/// S02: partitions of an older version have no directory in the metadata: they are found where they lie, and the rest goes where there is least,
+/// Partitions of an older version have no directory in the metadata: they are found where they lie, and the rest goes where there is least,
 /// unless a directory is missing, which may hold them.
 #[test]
 fn partitions_without_a_directory_in_the_metadata_are_found_where_they_lie() {

@@ -103,7 +103,7 @@ pub(super) fn check(set: &BTreeMap<String, SetValue>) -> Result<(), ConfigError>
 mod tests {
     use super::*;
 
-    /// H11: a security key that is not obeyed is refused, in every spelling; what asks for nothing is not.
+    /// A security key that is not obeyed is refused, in every spelling; what asks for nothing is not.
     #[test]
     fn keys_that_ask_for_protection_are_refused() {
         for (key, value) in [

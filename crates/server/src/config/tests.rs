@@ -128,7 +128,7 @@ fn missing_node_id_and_roles_say_what_to_write() {
     assert!(error.contains("process.roles=broker,controller"), "{error}");
 }
 
-/// M07: a listener that clients use too proves nothing about its callers.
+/// A listener that clients use too proves nothing about its callers.
 #[test]
 fn only_a_listener_of_its_own_is_for_brokers() {
     let config = |listeners: &str, inter_broker: &str| {
@@ -154,7 +154,7 @@ fn only_a_listener_of_its_own_is_for_brokers() {
     assert!(!config(one, "PLAINTEXT").is_for_brokers_only("PLAINTEXT"));
 }
 
-/// H11: `authorizer.class.name` and its like end the start, with file, line and a sentence.
+/// `authorizer.class.name` and its like end the start, with file, line and a sentence.
 #[test]
 fn a_security_key_that_is_not_obeyed_ends_the_start() {
     for line in ["super.users=User:a", "allow.everyone.if.no.acl.found=false"] {
@@ -166,7 +166,7 @@ fn a_security_key_that_is_not_obeyed_ends_the_start() {
     }
 }
 
-/// C14: the keys without effect of a stock file are one note, not a warning each.
+/// The keys without effect of a stock file are one note, not a warning each.
 #[test]
 fn keys_without_effect_are_one_note() {
     let stock = "num.network.threads=3\nnum.io.threads=8\ntransaction.state.log.min.isr=1\n\
@@ -176,7 +176,7 @@ fn keys_without_effect_are_one_note() {
     assert!(warnings[0].is_note && warnings[0].message.contains("num.io.threads, num.network"));
 }
 
-/// M11: a key that a change at run time would not reach is not alterable.
+/// A key that a change at run time would not reach is not alterable.
 #[test]
 fn only_keys_that_take_effect_at_once_can_be_altered() {
     let find = |name: &str| {
@@ -201,7 +201,7 @@ fn only_keys_that_take_effect_at_once_can_be_altered() {
     }
 }
 
-/// S14: a key that the table calls without effect is read nowhere, and so has none.
+/// A key that the table calls without effect is read nowhere, and so has none.
 #[test]
 fn keys_without_effect_are_read_nowhere() {
     fn sources(dir: &std::path::Path, all: &mut Vec<(std::path::PathBuf, String)>) {

@@ -76,7 +76,7 @@ fn due(reported: &mut BTreeMap<Kind, Reported>, kind: Kind, now: Instant) -> Opt
 mod tests {
     use super::*;
 
-    /// C13: 125,887 lines in four minutes became one line a kind and minute.
+    /// 125,887 lines in four minutes became one line a kind and minute.
     #[test]
     fn a_kind_is_reported_once_a_minute_with_what_was_left_out() {
         let mut reported = BTreeMap::new();

@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// H05: a partition named 400,000 times is read once, as the last of them wants it.
+    /// A partition named 400,000 times is read once, as the last of them wants it.
     #[test]
     fn partitions_named_again_are_folded() {
         let key = |index: i32| (TopicKey::Name(Str::from_static("t")), index);

@@ -188,7 +188,7 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// H03: a connection and an address get their share, and what is given back can be used again.
+    /// A connection and an address get their share, and what is given back can be used again.
     #[test]
     fn shares_hold_for_connections_and_addresses() {
         let shares = Shares {
@@ -215,7 +215,7 @@ mod tests {
         assert!(charge(&third, 100).is_some());
     }
 
-    /// H03: requests that are half here never wait for each other: one of them may overdraw.
+    /// Requests that are half here never wait for each other: one of them may overdraw.
     #[tokio::test(start_paused = true)]
     async fn one_charge_may_overdraw_and_the_others_wait_for_it() {
         let budget = ByteBudget::new(100 << 10, Shares::WHOLE);

@@ -393,7 +393,7 @@ mod tests {
         assert!(matches!(end, ReadEnd::Closed));
     }
 
-    /// H03: a frame that is only announced costs next to nothing, so that others are read; one that arrives is charged with what is here.
+    /// A frame that is only announced costs next to nothing, so that others are read; one that arrives is charged with what is here.
     #[tokio::test(start_paused = true)]
     async fn announcements_do_not_use_up_the_budget() {
         let limits = ReadLimits {
@@ -427,7 +427,7 @@ mod tests {
         }
     }
 
-    /// H03: the wait for the budget has a deadline.
+    /// The wait for the budget has a deadline.
     #[tokio::test(start_paused = true)]
     async fn a_frame_without_memory_is_given_up_after_its_time() {
         let budget = share(1 << 20);

@@ -64,7 +64,7 @@ mod tests {
     use super::super::budget::{ByteBudget, Shares};
     use super::*;
 
-    /// H02: an answer has a longest length, and takes its bytes from the budget until it has left.
+    /// An answer has a longest length, and takes its bytes from the budget until it has left.
     #[test]
     fn an_answer_is_bounded_and_charged() {
         let budget = ByteBudget::new(1 << 20, Shares::WHOLE);

@@ -1,4 +1,4 @@
-//! H10, N01: every announced API × version × error path answers. What is swept is what ApiVersions
+//! Every announced API × version × error path answers. What is swept is what ApiVersions
 //! says, which the server makes of its table of routes; requests are made from the schemas, with
 //! values that are real, stale, deleted, unknown, empty and null.
 

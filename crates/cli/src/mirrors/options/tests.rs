@@ -241,7 +241,7 @@ fn wait_has_a_limit() {
     );
 }
 
-/// M16: our own tool shows a mirror's configuration.
+/// Our own tool shows a mirror's configuration.
 #[test]
 fn config_belongs_to_describe() {
     assert!(options("--bootstrap-server :1 --describe --config --mirror m --json").config);

@@ -174,7 +174,7 @@ fn rows_are_sorted_by_partition_number_not_by_text() {
     assert_eq!(rows.map(|r| r.partition), [11, 9, 10]);
 }
 
-/// M13: what only the log knew is on show: in the JSON with since when, and one line each on standard error.
+/// What only the log knew is on show: in the JSON with since when, and one line each on standard error.
 #[test]
 fn notices_are_fields_of_the_json_and_lines_on_standard_error() {
     let notice = |kind: &str, item: &str, text: &str| NoticeRow {
@@ -212,7 +212,7 @@ fn notices_are_fields_of_the_json_and_lines_on_standard_error() {
     assert_eq!(notice_lines(&many, &[]).len(), 21);
 }
 
-/// M16: what is set comes first, and a secret stays one.
+/// What is set comes first, and a secret stays one.
 #[test]
 fn a_configuration_is_a_table_or_json() {
     let row = |key: &str, value: Option<&str>, is_set, is_secret| ConfigRow {

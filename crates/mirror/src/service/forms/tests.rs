@@ -12,7 +12,7 @@ fn proof(key: ApiKey, body: &str, configured: WireDialect) -> Option<Proof> {
     parse(key, &hex(body), configured).ok().map(|p| p.proof)
 }
 
-/// P02: the golden bodies, and what each proves.
+/// The golden bodies, and what each proves.
 #[test]
 fn each_golden_body_proves_what_the_table_says() {
     use Dialect::{Early, Late, Next};
@@ -97,7 +97,7 @@ fn each_golden_body_proves_what_the_table_says() {
     }
 }
 
-/// P02: `mirror.wire.dialect` overrides what would be accepted.
+/// `mirror.wire.dialect` overrides what would be accepted.
 #[test]
 fn a_set_dialect_accepts_its_own_forms_only() {
     let early = WireDialect::Only(Dialect::Early);

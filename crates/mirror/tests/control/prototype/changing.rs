@@ -7,7 +7,7 @@ use tarn_wire::{ApiKey, Str};
 use super::{A, EXCLUDE, body, command, list, ordinary, stop, top, with_topic};
 use crate::world::MIRROR;
 
-/// P06: a pattern over all topics of the cluster names ordinary ones; what succeeded is a success.
+/// A pattern over all topics of the cluster names ordinary ones; what succeeded is a success.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordinary_topic_beside_does_not_spoil_the_answer() {
     let dir = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ async fn a_state_validation_offset_is_obeyed() {
     world.stop().await;
 }
 
-/// M16: a member in the wrong state says so; it is not "no topic matches".
+/// A member in the wrong state says so; it is not "no topic matches".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_in_the_wrong_state_gets_words_that_fit() {
     let dir = tempfile::tempdir().unwrap();

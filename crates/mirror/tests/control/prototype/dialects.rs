@@ -9,7 +9,7 @@ use super::{A, B, DESCRIBE_ALL, body, command, hex, ordinary, with_topic};
 use crate::scripted::Scripted;
 use crate::world::{World, tool};
 
-/// P02: each command is a new connection that sends only an ambiguous body; both tools are answered in their own form.
+/// Each command is a new connection that sends only an ambiguous body; both tools are answered in their own form.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_tools_work_against_one_broker_without_a_setting() {
     let dir = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ async fn both_tools_work_against_one_broker_without_a_setting() {
     world.stop().await;
 }
 
-/// P02, P08: a create with the source's cluster id is one of the July tool; that is remembered beyond a restart, and its codes are July's.
+/// A create with the source's cluster id is one of the July tool; that is remembered beyond a restart, and its codes are July's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_create_is_answered_with_late_codes_and_remembered() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ async fn a_late_create_is_answered_with_late_codes_and_remembered() {
     world.stop().await;
 }
 
-/// P05: an early caller takes an error for "not yet"; a prototype leaves the entry out.
+/// An early caller takes an error for "not yet"; a prototype leaves the entry out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_early_caller_is_not_told_of_mirrors_that_are_not_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ async fn an_early_caller_is_not_told_of_mirrors_that_are_not_there() {
         panic!("{answer:?}")
     };
     assert!(response.error_code == 0 && response.mirrors.is_empty());
-    // P11: neither of one that has no topics, so that its tool prints "No mirror partitions found".
+    // Neither of one that has no topics, so that its tool prints "No mirror partitions found".
     let answer = command(&world, A, ApiKey::DESCRIBE_MIRRORS, hex(DESCRIBE_ALL)).await;
     assert!(
         matches!(&answer, Body::DescribeMirrorsResponse(r) if r.mirrors.is_empty()),
@@ -132,7 +132,7 @@ async fn an_early_caller_is_not_told_of_mirrors_that_are_not_there() {
     world.stop().await;
 }
 
-/// P11: authorised operations, and a bump of topics that are not there.
+/// Authorised operations, and a bump of topics that are not there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operations_are_told_and_unknown_topics_are_not_bumped_silently() {
     let dir = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ async fn operations_are_told_and_unknown_topics_are_not_bumped_silently() {
     world.stop().await;
 }
 
-/// P02: `mirror.wire.dialect` overrides what was proven.
+/// `mirror.wire.dialect` overrides what was proven.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_setting_overrides_the_memory() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use super::{A, body, command, hex, list, with_topic};
 use crate::scripted::Scripted;
 use crate::world::{MIRROR, World, source_batch};
 
-/// M07: from a client that is no broker: error 31 in each form, and nothing changes.
+/// From a client that is no broker: error 31 in each form, and nothing changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn states_and_epochs_are_for_brokers_only() {
     let dir = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ async fn written(world: &World, request: &m::WriteMirrorStatesRequest) -> i16 {
     }
 }
 
-/// M07: even from a broker: without its fences, with numbers from nowhere, or against the table of transitions, a write changes nothing, and
+/// Even from a broker: without its fences, with numbers from nowhere, or against the table of transitions, a write changes nothing, and
 /// after a restart with the source dead the 50 records are there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_without_fences_cuts_nothing() {
@@ -165,7 +165,7 @@ async fn a_write_without_fences_cuts_nothing() {
     world.stop().await;
 }
 
-/// M07, the kind: `__mirror_state` cannot be grown under its states, which are found by its partition count; and AlterConfigs (33), which
+/// `__mirror_state` cannot be grown under its states, which are found by its partition count; and AlterConfigs (33), which
 /// replaces a whole configuration, leaves the hidden notes of a mirror alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stock_requests_do_not_get_around_the_fences() {

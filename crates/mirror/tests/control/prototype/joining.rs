@@ -10,7 +10,7 @@ use super::{
 use crate::scripted::Scripted;
 use crate::world::{MIRROR, World};
 
-/// P03: the golden start of an active topic that it includes and excludes at once.
+/// The golden start of an active topic that it includes and excludes at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_never_fails_anything_over() {
     let dir = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ async fn a_start_never_fails_anything_over() {
     world.stop().await;
 }
 
-/// P03, M16: a refused topic leaves nothing behind, not even its name on the include list.
+/// A refused topic leaves nothing behind, not even its name on the include list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_start_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ async fn a_refused_start_changes_nothing() {
     world.stop().await;
 }
 
-/// P03: as above for a request of several controller decisions; the patterns come with the last one.
+/// As above for a request of several controller decisions; the patterns come with the last one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_start_stores_what_joined_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ async fn a_large_start_stores_what_joined_and_nothing_else() {
     world.stop().await;
 }
 
-/// P07: the refusal names the pattern and the key; a literal name is taken out of the list by starting it.
+/// The refusal names the pattern and the key; a literal name is taken out of the list by starting it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_excluded_start_says_what_holds_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ async fn an_excluded_start_says_what_holds_it() {
     world.stop().await;
 }
 
-/// P07: `--stop bar`, `--start bar`.
+/// `--stop bar`, `--start bar`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn starting_a_literal_name_takes_it_out_of_the_exclude_list() {
     let dir = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ async fn starting_a_literal_name_takes_it_out_of_the_exclude_list() {
     world.stop().await;
 }
 
-/// P09: a topic that exists here and not at the source.
+/// A topic that exists here and not at the source.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_that_only_this_cluster_has_does_not_join() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ async fn a_topic_that_only_this_cluster_has_does_not_join() {
     world.stop().await;
 }
 
-/// P03: our own late tool stores its patterns by the request that adds, so that a refused add stores nothing.
+/// Our own late tool stores its patterns by the request that adds, so that a refused add stores nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_own_start_stores_its_patterns_in_one_decision() {
     let dir = tempfile::tempdir().unwrap();
@@ -259,7 +259,7 @@ async fn our_own_start_stores_its_patterns_in_one_decision() {
     world.stop().await;
 }
 
-/// P03, the kind: a create that is refused for what the source said creates no internal topic either.
+/// A create that is refused for what the source said creates no internal topic either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_create_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
