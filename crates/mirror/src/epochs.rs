@@ -21,9 +21,6 @@ pub const COALESCE_MS: u64 = 100;
 /// How far beyond the epoch asked for a raise goes, so that the next source elections need none.
 pub const EPOCH_LEAD: i32 = 10;
 
-/// How often a waiting caller looks whether its partition carries the epoch.
-const LOOK_MS: u64 = 5;
-
 /// How long a caller waits in all.
 const WAIT_MS_MAX: u64 = 10_000;
 
@@ -92,7 +89,9 @@ impl EpochBumper {
         let deadline = tokio::time::Instant::now() + Duration::from_millis(WAIT_MS_MAX);
         let ask = min_epoch.saturating_add(lead).min(LEADER_EPOCH_MAX - 1);
         let mut asked = false;
+        let mut progress = self.replicas.progress();
         loop {
+            progress.borrow_and_update();
             let found = self
                 .replicas
                 .partition_by_id(&topic_id, partition)
@@ -105,12 +104,13 @@ impl EpochBumper {
                 self.request(topic_id, partition, ask);
                 asked = true;
             }
-            if tokio::time::Instant::now() >= deadline {
+            // The epoch comes with a metadata image.
+            let next_image = tokio::time::timeout_at(deadline, progress.changed());
+            if !matches!(next_image.await, Ok(Ok(()))) {
                 return Err(format!(
                     "the leader epoch did not rise above {min_epoch} in {WAIT_MS_MAX} ms"
                 ));
             }
-            tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
         }
     }
 

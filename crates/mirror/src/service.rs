@@ -43,7 +43,7 @@ use wanted::WantedTopics;
 /// Replicas of the internal topic when nothing is configured: this many, or all live brokers.
 const STATE_TOPIC_REPLICAS: usize = 3;
 
-/// How long the replica room may be behind the controller before an image is taken over anyway.
+/// How long the partitions may be behind the controller before an image is taken over anyway.
 const REPLICAS_BEHIND_MS_MAX: u64 = 10_000;
 
 /// The mirror room of a broker.
@@ -173,12 +173,16 @@ impl MirrorService {
         held
     }
 
+    /// Waits until the partitions of this broker obey the image of `offset`: who leads, who may append.
     async fn replicas_caught_up(&self, offset: i64) {
-        let deadline = tokio::time::Instant::now() + Duration::from_millis(REPLICAS_BEHIND_MS_MAX);
-        while self.tools.replicas.image().offset() < offset
-            && tokio::time::Instant::now() < deadline
-        {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        let mut progress = self.tools.replicas.progress();
+        let in_force = progress.wait_for(|progress| progress.in_force >= offset);
+        let limit = Duration::from_millis(REPLICAS_BEHIND_MS_MAX);
+        if tokio::time::timeout(limit, in_force).await.is_err() {
+            warn!(
+                offset,
+                "the partitions do not follow the metadata; mirroring goes on without them"
+            );
         }
     }
 

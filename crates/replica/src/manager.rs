@@ -100,11 +100,22 @@ pub struct ReplicaManager {
     /// Logs that could not be opened for want of descriptors or memory.
     short: parking_lot::Mutex<Vec<OpenJob>>,
     pub(crate) image: ArcSwap<Image>,
+    /// How far the partitions have followed the metadata.
+    progress: watch::Sender<Progress>,
     /// One image is applied at a time, in order.
     applying: tokio::sync::Mutex<()>,
     pub(crate) tasks: TaskTracker,
     pub(crate) cancel: CancellationToken,
     pub(crate) halted: CancellationToken,
+}
+
+/// How far the partitions have followed the metadata, as offsets of the metadata log; −1 = not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Leadership, guards and configurations of this image are in force.
+    pub in_force: i64,
+    /// The logs that this image adds and removes are opened and deleted, too.
+    pub complete: i64,
 }
 
 /// A log to open.
@@ -170,6 +181,10 @@ impl ReplicaManager {
             dirs,
             hosted: HostedPartitions::default(),
             image: ArcSwap::new(Arc::new(Image::default())),
+            progress: watch::Sender::new(Progress {
+                in_force: -1,
+                complete: -1,
+            }),
             applying: tokio::sync::Mutex::new(()),
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
@@ -186,6 +201,11 @@ impl ReplicaManager {
     /// The image last applied.
     pub fn image(&self) -> Arc<Image> {
         self.image.load_full()
+    }
+
+    /// How far the partitions have followed the metadata; changes twice with each image.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
     }
 
     /// The value a topic without a value of its own has here: broker values by synonym, then the default. `None` = no such topic key.
@@ -287,8 +307,12 @@ impl ReplicaManager {
         }
         self.apply_configs(&image, delta);
         self.apply_mirror_configs(&image, delta);
+        self.progress
+            .send_modify(|progress| progress.in_force = image.offset());
         self.delete(deleted).await;
         self.open(to_open).await;
+        self.progress
+            .send_modify(|progress| progress.complete = image.offset());
     }
 
     /// Updates what is open of a topic, and collects what is not.

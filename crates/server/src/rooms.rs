@@ -2,6 +2,7 @@
 //! to all of them in order.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tarn_controller::plan::{NewTopic, plan_topic, supported_features};
 use tarn_controller::{ApiError, Controller, ControllerError};
@@ -135,16 +136,13 @@ pub(crate) fn topic_creator(
     })
 }
 
-/// Waits, not for long, until the replica room has seen a topic, so that its coordinator can be asked at once.
+/// Waits, not for long, until the partitions of a topic are there, so that its coordinator can be asked at once.
 async fn wait_until_known(replicas: &ReplicaManager, topic: &str) {
-    const STEP: std::time::Duration = std::time::Duration::from_millis(5);
-    const STEPS_MAX: usize = 400;
-    for _ in 0..STEPS_MAX {
-        if replicas.partition(topic, 0).is_ok() {
-            return;
-        }
-        tokio::time::sleep(STEP).await;
-    }
+    const WAIT_MAX: Duration = Duration::from_secs(2);
+    let mut progress = replicas.progress();
+    let there = progress.wait_for(|_| replicas.partition(topic, 0).is_ok());
+    // When it takes longer, the caller is told that the coordinator loads, and asks again.
+    let _ = tokio::time::timeout(WAIT_MAX, there).await;
 }
 
 /// The group coordinator.
