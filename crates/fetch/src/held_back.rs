@@ -1,4 +1,6 @@
 //! Responses that are no news: held back by a quota of the broker, or empty long before the time they were given. Pure.
+//!
+//! Guards F-9: what moves nothing is asked for ever more seldom, and told.
 
 use std::time::Duration;
 

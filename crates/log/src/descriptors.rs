@@ -1,5 +1,7 @@
 //! How many files and sockets this process may have open, and who gets which share of them. A shortage of descriptors or of
 //! kernel memory is an answer to the one who asked; this file says how to recognise one.
+//!
+//! Guards F-4: a shortage is an answer.
 
 use std::io;
 

@@ -5,6 +5,8 @@
 //! watchdog looks at these places a few times a second. A directory in which a call takes longer than [`SLOW_AFTER`] is
 //! *slow*: work on it goes where it may wait. After [`REFUSED_AFTER`] it is *stalled*: new work on it is refused. After a
 //! configured time it is offline. Threads of an async runtime that are stuck are replaced for so long, see [`WorkerGroup`].
+//!
+//! Guards F-6: nothing that can take more than a millisecond holds up an async worker.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -2,6 +2,8 @@
 //!
 //! Leader epochs, offsets, topic ids and cluster ids are numbers that a restored or re-made source repeats; the bytes of a batch are not.
 //! Compaction at the source may drop batches and rewrite them with fewer records, under the same offsets; it never adds or changes one.
+//!
+//! Guards F-3 and M-7: content decides between two histories.
 
 use std::fmt;
 

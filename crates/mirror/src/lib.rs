@@ -1,4 +1,4 @@
-//! The `mirror` room: everything that makes this broker the destination of cluster mirroring (KIP-1279).
+//! The `mirror` crate: everything that makes this broker the destination of cluster mirroring (KIP-1279).
 //!
 //! Two halves, one seam ([`seam`]):
 //!
@@ -8,7 +8,7 @@
 //! * **data plane**: the connection to a source ([`source`]), fetching ([`fetcher`]), truncation at preparation ([`prepare`], [`lookup`]),
 //!   whether two logs are of one history (`content`).
 //!
-//! Invariants of the room:
+//! Invariants (docs/invariants.md):
 //!
 //! * M-1 a mirrored log is a byte-exact prefix of the source's log until the topic is stopped;
 //! * M-2 nothing but the mirror appends to a partition whose actual state is not STOPPED;
@@ -16,7 +16,8 @@
 //! * M-4 nothing destructive happens on an absence (unknown topic, −1, coordinator loading);
 //! * M-5 intent (metadata records) and fact (`__mirror_state` records) are apart and are compared again and again;
 //! * M-6 a source that is down stops no failover and no other mirror;
-//! * M-7 content decides between two histories, never numbers that another cluster can repeat.
+//! * M-7 content decides between two histories, never numbers that another cluster can repeat;
+//! * M-9 STOPPED is stored only for a log without open transactions, of which everything is on disk.
 //!
 //! May use: `controller` (decisions through `submit`), `replica` (partitions, guard), `coordinator` (runtime of the store), `client`.
 //! Knows neither sockets of clients nor other coordinators.

@@ -73,7 +73,16 @@ pub async fn run(
             .append(&mut reset, AppendSource::MirrorStop, now_ms())
             .map_err(|e| e.to_string())?;
     }
-    sync(partition).await
+    sync(partition).await?;
+    let log = partition.log();
+    let (open, end) = (log.open_transactions().len(), log.log_end_offset());
+    tarn_log::invariant!(
+        "M-9",
+        open == 0 && log.durable_end() >= end,
+        "{open} transactions are open and {} of {end} offsets on disk at the end of a failover",
+        log.durable_end()
+    );
+    Ok(())
 }
 
 fn unusable_from(partition: &Partition) -> Option<i64> {

@@ -4,7 +4,7 @@
 //! Does not own the log's bytes, files, sockets, clock or randomness: time arrives with every step, randomness is a seed, and everything that has
 //! to happen comes out as an ordered list of [`Action`]s. One voter and three voters run the same code.
 //!
-//! Invariants, checked by the simulator in `tests/simulation.rs`:
+//! Invariants (docs/invariants.md), checked by the simulator in `tests/simulation.rs`:
 //! * R-1 at most one leader an epoch;
 //! * R-2 the high watermark of a node never goes back;
 //! * R-3 what is below any node's high watermark is the same on every node, for ever.

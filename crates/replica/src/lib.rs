@@ -3,12 +3,12 @@
 //! It may touch the log room and the metadata image. It does not know the controller (the server hands images over), requests of the wire
 //! (the server translates), mirrors (it only keeps the guard they set) nor groups.
 //!
-//! Invariants:
+//! Invariants (docs/invariants.md):
 //! * M-2 no local append while a mirror topic is not stopped; a partition of a mirror topic is read-only from its creation.
-//! * M-3 the leader epoch of appended batches never goes back inside a log.
-//! * M-5 a mirrored batch with an epoch above the published one is not visible before the image shows that epoch.
+//! * L-7 the leader epochs of a log's batches never go back: a local append waits for an epoch above the mirrored ones.
+//! * M-8 a mirrored batch with an epoch above the published one is not visible before the image shows that epoch.
 //! * The high watermark moves back only with a cut of the log. Every append, local or mirrored, wakes waiting fetches at once.
-//! * M-9 with durability `disk`, and with `mirror.visible.after=durable`, readers see nothing that is not on disk.
+//! * F-8 with durability `disk`, and with `mirror.visible.after=durable`, readers see nothing that is not on disk.
 //! * A partition costs no task, no timer and no descriptor while it is idle. One broken log directory leaves the others alone.
 
 mod background;
@@ -39,7 +39,7 @@ pub use durability::Durability;
 pub use error::ReplicaError;
 pub use fetch::{FetchData, FetchParams, FetchRead, Isolation, fetch};
 pub use guard::{AppendSource, MirrorGuard};
-pub use manager::{ReplicaConfig, ReplicaManager};
+pub use manager::{Progress, ReplicaConfig, ReplicaManager};
 pub use mirror_append::PartitionMirrorAppend;
 pub use offsets::{
     EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, EpochEnd,

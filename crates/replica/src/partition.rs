@@ -555,6 +555,14 @@ impl Partition {
         if wanted <= self.log.high_watermark() {
             return false;
         }
+        if gate.is_some() {
+            let epoch = self.log.epoch_for_offset(wanted - 1);
+            tarn_log::invariant!(
+                "M-8",
+                epoch.is_none_or(|epoch| epoch <= published),
+                "epoch {epoch:?} became visible under {published}"
+            );
+        }
         self.log.set_high_watermark(wanted).1
     }
 

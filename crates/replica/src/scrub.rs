@@ -2,6 +2,8 @@
 //! rebuilding of indexes that were found wrong, and giving back blocks that idle logs have reserved. One task for each log directory.
 //!
 //! What a damaged place means is not decided here: it is told, and kept for whoever asks.
+//!
+//! Guards F-7: rot is found before a reader finds it.
 
 use std::sync::Arc;
 use std::time::Duration;

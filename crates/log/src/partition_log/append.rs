@@ -327,7 +327,14 @@ impl PartitionLog {
     ) -> Result<(), LogError> {
         let h = &batch.header;
         segment.note_batch(h, position, self.config.load().index_interval_bytes)?;
-        if self.latest_epoch().is_none_or(|e| h.leader_epoch > e) {
+        let latest = self.latest_epoch();
+        crate::invariant!(
+            "L-7",
+            h.leader_epoch < 0 || latest.is_none_or(|latest| h.leader_epoch >= latest),
+            "a batch of leader epoch {} follows one of {latest:?}",
+            h.leader_epoch
+        );
+        if latest.is_none_or(|e| h.leader_epoch > e) {
             self.change_epochs(w, |c| c.assign(h.leader_epoch, h.base_offset))?;
         }
         if !h.has_producer_id() && batch.control.is_none() {
@@ -349,6 +356,12 @@ impl PartitionLog {
         next_offset: i64,
         bytes: u64,
     ) {
+        let end = self.log_end_offset();
+        crate::invariant!(
+            "L-1",
+            next_offset > end,
+            "an append moved the log end from {end} to {next_offset}"
+        );
         self.publish_end(segment, position, next_offset);
         self.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel);
         if segment.take_reserved()

@@ -178,6 +178,13 @@ impl PartitionLog {
             if w.truncations != flushing.truncations {
                 return self.durable_end();
             }
+            let log_end = self.log_end_offset();
+            crate::invariant!(
+                "L-5",
+                flushing.end <= log_end,
+                "offsets to {} are synced, the log ends at {log_end}",
+                flushing.end
+            );
             if !flushing.epochs {
                 self.recovery_point
                     .fetch_max(flushing.end, Ordering::AcqRel);

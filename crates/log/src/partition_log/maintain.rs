@@ -72,6 +72,12 @@ impl PartitionLog {
         let mut producers = self.producers.lock();
         *producers = replayed;
         self.note_first_unstable(&producers);
+        let (start, watermark) = (self.log_start_offset(), self.high_watermark());
+        crate::invariant!(
+            "L-6",
+            (start..=end).contains(&watermark),
+            "a log of the offsets {start} to {end} has the high watermark {watermark}"
+        );
         Ok(end)
     }
 

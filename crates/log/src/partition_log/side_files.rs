@@ -1,5 +1,7 @@
 //! What stands beside the segments of one log, held against them. A side file never overrules the log: what the log does not bear out is
 //! named and ignored. What proves that a part of the log is missing makes the opening fail, and nothing of it is touched.
+//!
+//! Guards F-1: a side file never overrules a log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

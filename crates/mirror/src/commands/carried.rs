@@ -3,6 +3,8 @@
 //! They are ordinary topic configs here, so that they hold after failover too. What this mirror has set is on record with its value in a
 //! hidden key of the mirror (`.carried.<topic>`): a value somebody else wrote is never touched, ours is changed and taken back with the
 //! source's. The keys that are set on the source's topic are in [`super::growth`].
+//!
+//! Guards F-12: a mirror keeps what its source keeps.
 
 use std::collections::BTreeMap;
 

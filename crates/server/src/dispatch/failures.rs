@@ -2,6 +2,8 @@
 //! happens.
 //!
 //! It is a fault of this broker, which a client can repeat as fast as it likes.
+//!
+//! Guards F-10: every announced version answers on every error path.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;

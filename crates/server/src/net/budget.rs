@@ -3,6 +3,8 @@
 //!
 //! One request at a time may go beyond the budget (the "overdraft"): requests are charged while they arrive, and several that are half here
 //! could otherwise wait for each other for ever.
+//!
+//! Guards F-5: what one caller does costs what its request and its share allow.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -2,6 +2,8 @@
 //!
 //! Absence is not emptiness. An empty directory among formatted ones is a new one only if every directory is there that the metadata knows of;
 //! otherwise it is more likely one that is not mounted, and the start is refused by name.
+//!
+//! Guards F-2: absence is not emptiness.
 
 use std::collections::BTreeMap;
 use std::fs;
