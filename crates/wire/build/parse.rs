@@ -1,7 +1,8 @@
 //! Reads `.msg` files. The form, line by line:
 //!
 //! ```text
-//! message NAME KIND [KEY]        request, response, metadata, coordinator-key, coordinator-value, data
+//! message NAME KIND [KEY]        request, response, metadata, coordinator-key, coordinator-value,
+//!                                data
 //! versions 0-3
 //! flexible 2+                    left out if no version is
 //! listeners broker controller    requests only
@@ -14,9 +15,10 @@
 //!   Name …
 //! ```
 //!
-//! A file that starts with `extend NAME` adds fields at the end of structs of a message of another file, and may set its
-//! `versions`. Its lines `ignorable STRUCT.FIELD` name fields that Kafka's schema does not call ignorable because Kafka's own
-//! handlers leave them out by version: an answer may lose them. Lines that start with `#` are comments.
+//! A file that starts with `extend NAME` adds fields at the end of structs of a message of another
+//! file, and may set its `versions`. Its lines `ignorable STRUCT.FIELD` name fields that Kafka's
+//! schema does not call ignorable because Kafka's own handlers leave them out by version: an answer
+//! may lose them. Lines that start with `#` are comments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -97,7 +99,8 @@ fn extend(message: &mut Message, extension: Message) -> Result<()> {
 
 /// Restricts everything to versions that exist and drops fields that no version has any more.
 fn clamp(mut message: Message) -> Message {
-    // Structs come after the ones that use them, except common ones; a fixed point is reached in a few rounds.
+    // Structs come after the ones that use them, except common ones; a fixed point is reached in a
+    // few rounds.
     for _ in 0..4 {
         let mut reach: BTreeMap<String, Versions> = BTreeMap::new();
         reach.insert(message.name.clone(), message.versions);

@@ -1,8 +1,9 @@
-//! `import-schemas`: reads the message schemas inside released Kafka jars and writes the facts of each (names, types, versions,
-//! tags, defaults) as one small text file into `crates/wire/schema/kafka`. No prose is taken over.
+//! `import-schemas`: reads the message schemas inside released Kafka jars and writes the facts of
+//! each (names, types, versions, tags, defaults) as one small text file into
+//! `crates/wire/schema/kafka`. No prose is taken over.
 //!
-//! The form is described where it is read: `crates/wire/build/parse.rs`. Our own messages stand in `crates/wire/schema/tarn`
-//! and are written by hand.
+//! The form is described where it is read: `crates/wire/build/parse.rs`. Our own messages stand in
+//! `crates/wire/schema/tarn` and are written by hand.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -96,7 +97,8 @@ fn import_jar(jar: &Path, out: &Path) -> Result<usize> {
         entry.read_to_string(&mut text)?;
         let schema: Schema = serde_json::from_str(&without_comments(&text))
             .with_context(|| format!("cannot read {name}"))?;
-        // APIs that were removed keep a schema without versions; headers are written by hand in tarn-wire.
+        // APIs that were removed keep a schema without versions; headers are written by hand in
+        // tarn-wire.
         if schema.valid_versions == "none" || schema.kind == "header" {
             continue;
         }

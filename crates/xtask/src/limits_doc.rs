@@ -1,5 +1,6 @@
-//! `limits-doc`: writes docs/limits.md. The page is made where the tables of keys are, in `tarn-server`; this only runs it, so that the other
-//! tasks do not have to be built with the whole server.
+//! `limits-doc`: writes docs/limits.md. The page is made where the tables of keys are, in
+//! `tarn-server`; this only runs it, so that the other tasks do not have to be built with the whole
+//! server.
 
 use std::fs;
 use std::process::Command;

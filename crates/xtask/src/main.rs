@@ -4,6 +4,7 @@
 
 mod import_schemas;
 mod limits_doc;
+mod mirror_protocol_doc;
 mod protocol_doc;
 mod tidy;
 
@@ -15,8 +16,8 @@ const USAGE: &str = "\
 usage: cargo run -p xtask -- TASK
   import-schemas --jar FILE [--jar FILE …]   read Kafka's schemas into crates/wire/schema/kafka
   limits-doc                                 write docs/limits.md
-  protocol-doc                               write docs/protocol.md
-  tidy                                       check the rules of the house (also a test)";
+  protocol-doc                               write docs/protocol.md, and the blocks of docs/mirror-protocol.md
+  tidy                                       check the rules of the repository (also a test)";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -24,7 +25,7 @@ fn main() -> Result<()> {
     match words.as_slice() {
         ["import-schemas", ..] => import_schemas::run(&args[1..]),
         ["limits-doc"] => limits_doc::run(),
-        ["protocol-doc"] => protocol_doc::run(),
+        ["protocol-doc"] => protocol_doc::run().and_then(|()| mirror_protocol_doc::run()),
         ["tidy"] => tidy::run(),
         _ => bail!(USAGE),
     }

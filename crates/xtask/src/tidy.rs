@@ -1,33 +1,26 @@
-//! `tidy`: the rules of the house that a program can check. Also a test, so that no reviewer has to.
+//! `tidy`: the rules of the repository that a program can check. Also a test, so that no reviewer
+//! has to.
 //!
-//! Checked: length of files and functions, the `//!` head of every file, words that mean unfinished,
-//! paths of somebody's machine, and the order in which crates may use each other.
+//! Here: length of files and functions, the `//!` head of every file, words that mean unfinished,
+//! paths of somebody's machine. In the modules: width, crates, references, invariants, tables.
 
+mod crates;
+mod invariants;
+mod references;
+mod tables;
+mod width;
+
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use regex::Regex;
 
 /// Lines of a source file, be it product or test.
 const FILE_LINES_MAX: usize = 800;
 /// Lines of a function of the product from its name to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-
-/// Crates by layer: a crate uses only crates of earlier layers.
-const LAYERS: &[&[&str]] = &[
-    &["records", "wire"],
-    &["log"],
-    &["metadata"],
-    &["raft"],
-    &["client"],
-    &["controller"],
-    &["fetch"],
-    &["replica"],
-    &["coordinator"],
-    &["group", "mirror"],
-    &["server"],
-    &["cli"],
-];
 
 /// Words that stand for unfinished work. Split, so that this file passes its own check.
 const UNFINISHED: &[&str] = &[
@@ -57,6 +50,76 @@ const TEXT_EXTENSIONS: &[&str] = &[
     "",
 ];
 
+/// One text file.
+struct File {
+    /// Its path from the top of the repository.
+    name: String,
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        self.name.ends_with(".rs")
+    }
+}
+
+/// All text files that people write.
+struct Repository {
+    files: Vec<File>,
+}
+
+impl Repository {
+    fn read(root: &Path) -> Result<Repository> {
+        let mut files = Vec::new();
+        for path in paths(root)? {
+            let Ok(text) = fs::read_to_string(&path) else {
+                continue;
+            };
+            let name = path
+                .strip_prefix(root)
+                .unwrap_or(&path)
+                .display()
+                .to_string();
+            files.push(File { name, text });
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Repository { files })
+    }
+
+    fn file(&self, name: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.name == name)
+    }
+}
+
+/// What is wrong, a line each.
+#[derive(Default)]
+struct Violations(Vec<String>);
+
+impl Violations {
+    fn add(&mut self, file: &str, problem: impl Display) {
+        self.0.push(format!("{file}: {problem}"));
+    }
+}
+
+/// A pattern of this crate's own.
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("the pattern is right")
+}
+
+/// The checks, one after the other.
+const CHECKS: &[fn(&Repository, &mut Violations)] = &[
+    check_files,
+    crates::check_layers,
+    crates::check_dependencies,
+    crates::check_files,
+    width::check,
+    references::check,
+    invariants::check,
+    tables::check_protocol,
+    tables::check_mirror_protocol,
+    tables::check_limits,
+];
+
 /// Prints every violation and fails if there is one.
 pub(crate) fn run() -> Result<()> {
     let violations = check(&super::repository())?;
@@ -66,31 +129,30 @@ pub(crate) fn run() -> Result<()> {
     if violations.is_empty() {
         Ok(())
     } else {
-        bail!("{} violations of the house rules", violations.len())
+        bail!("{} violations of the rules", violations.len())
     }
 }
 
 fn check(root: &Path) -> Result<Vec<String>> {
-    let mut violations = Vec::new();
-    for file in files(root)? {
-        let Ok(text) = fs::read_to_string(&file) else {
-            continue;
-        };
-        let name = file
-            .strip_prefix(root)
-            .unwrap_or(&file)
-            .display()
-            .to_string();
-        for problem in problems(&name, &text) {
-            violations.push(format!("{name}: {problem}"));
+    let repository = Repository::read(root)?;
+    let mut violations = Violations::default();
+    for check in CHECKS {
+        check(&repository, &mut violations);
+    }
+    violations.0.sort();
+    Ok(violations.0)
+}
+
+fn check_files(repository: &Repository, violations: &mut Violations) {
+    for file in &repository.files {
+        for problem in problems(&file.name, &file.text) {
+            violations.add(&file.name, problem);
         }
     }
-    violations.sort();
-    Ok(violations)
 }
 
 /// All text files of the repository that people write.
-fn files(root: &Path) -> Result<Vec<PathBuf>> {
+fn paths(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -125,12 +187,6 @@ fn problems(name: &str, text: &str) -> Vec<String> {
     }
     if name.ends_with(".rs") {
         source_problems(name, text, &mut problems);
-    }
-    if let Some(of) = name
-        .strip_prefix("crates/")
-        .and_then(|rest| rest.strip_suffix("/Cargo.toml"))
-    {
-        dependency_problems(of, text, &mut problems);
     }
     problems
 }
@@ -191,28 +247,21 @@ fn function_name(code: &str) -> Option<&str> {
     is_head.then(|| after.split(['(', '<']).next().unwrap_or(after))
 }
 
-fn dependency_problems(of: &str, manifest: &str, problems: &mut Vec<String>) {
-    let layer = |name: &str| LAYERS.iter().position(|layer| layer.contains(&name));
-    let Some(own) = layer(of) else {
-        if of != "xtask" {
-            problems.push("crate has no layer: name it in xtask's tidy".to_owned());
-        }
-        return;
+/// What a check finds in a repository of these files, sorted.
+#[cfg(test)]
+fn violations_of(
+    check: impl Fn(&Repository, &mut Violations),
+    files: &[(&str, &str)],
+) -> Vec<String> {
+    let file = |(name, text): &(&str, &str)| File {
+        name: (*name).to_owned(),
+        text: (*text).to_owned(),
     };
-    let mut in_dependencies = false;
-    for line in manifest.lines() {
-        if line.starts_with('[') {
-            in_dependencies = line == "[dependencies]";
-        }
-        let used = line
-            .strip_prefix("tarn-")
-            .and_then(|rest| rest.split([' ', '=', '.']).next());
-        if let Some(used) = used.filter(|_| in_dependencies)
-            && layer(used).is_none_or(|used| used >= own)
-        {
-            problems.push(format!("{of} must not use {used}: it is no earlier layer"));
-        }
-    }
+    let files = files.iter().map(file).collect();
+    let mut violations = Violations::default();
+    check(&Repository { files }, &mut violations);
+    violations.0.sort();
+    violations.0
 }
 
 #[cfg(test)]
@@ -223,17 +272,6 @@ mod tests {
     fn the_repository_is_tidy() {
         let violations = check(&crate::repository()).unwrap();
         assert!(violations.is_empty(), "\n{}", violations.join("\n"));
-    }
-
-    #[test]
-    fn a_crate_may_use_only_earlier_layers() {
-        let mut problems = Vec::new();
-        dependency_problems(
-            "log",
-            "[dependencies]\ntarn-wire = { workspace = true }\ntarn-raft.workspace = true\n",
-            &mut problems,
-        );
-        assert_eq!(problems, ["log must not use raft: it is no earlier layer"]);
     }
 
     #[test]

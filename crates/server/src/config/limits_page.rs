@@ -1,5 +1,5 @@
-//! The page of limits, `docs/limits.md`, from the tables of keys: a key that bounds something appears by itself. Written by
-//! `cargo run -p xtask -- limits-doc`.
+//! The page of limits, `docs/limits.md`, from the tables of keys: a key that bounds something
+//! appears by itself. Written by `cargo run -p xtask -- limits-doc`.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,15 @@ const INTRODUCTION: &str = "\
 
 Generated from the tables of keys by `cargo run -p xtask -- limits-doc`; a test keeps it up to date.
 
-Whatever a client or a source can make large, long or many has a bound: a key of the broker, of a topic or of a mirror, with the default
-and with what happens at it. *Now*: the key can be changed with `kafka-configs`, and the change is in force at once and after a restart; the
-others are read at the start. A default of -1 is explained in the last column.
+Whatever a client or a source can make large, long or many has a bound: a key of the broker, of a
+topic or of a mirror, with the default and with what happens at it. *Now*: the key can be changed
+with `kafka-configs`, and the change is in force at once and after a restart; the others are read at
+the start. A default of -1 is explained in the last column.
 
-Error codes by name: POLICY_VIOLATION is for what will never fit (ask for less), THROTTLING_QUOTA_EXCEEDED for what does not fit now (ask again),
-INVALID_REQUEST for what no client sends. Lines of log that callers can cause are limited to ten a minute for each kind, and the number left out is told.
+Error codes by name: POLICY_VIOLATION is for what will never fit (ask for less),
+THROTTLING_QUOTA_EXCEEDED for what does not fit now (ask again), INVALID_REQUEST for what no client
+sends. Lines of log that callers can cause are limited to ten a minute for each kind, and the number
+left out is told.
 ";
 
 /// Parts of key names that tell a bound.
