@@ -50,6 +50,9 @@ pub(super) fn check_layers(repository: &Repository, violations: &mut Violations)
     }
 }
 
+/// Which sources of a package count.
+type Wanted<'a> = &'a dyn Fn(&str) -> bool;
+
 /// Finds dependencies that no source of their package names.
 pub(super) fn check_dependencies(repository: &Repository, violations: &mut Violations) {
     for manifest in repository.files.iter() {
@@ -64,7 +67,7 @@ pub(super) fn check_dependencies(repository: &Repository, violations: &mut Viola
                 !folder.is_empty() && !is_in_inner_package(repository, folder, &file.name)
             })
             .collect();
-        let is_named = |dependency: &str, wanted: &dyn Fn(&str) -> bool| {
+        let is_named = |dependency: &str, wanted: Wanted<'_>| {
             let name = dependency.replace('-', "_");
             sources
                 .iter()
@@ -74,7 +77,7 @@ pub(super) fn check_dependencies(repository: &Repository, violations: &mut Viola
         let everywhere = |_: &str| true;
         let in_product = |name: &str| name.starts_with("src/") || name.starts_with("examples/");
         let in_build = |name: &str| name.starts_with("build");
-        let kinds: [(&str, &dyn Fn(&str) -> bool); 3] = [
+        let kinds: [(&str, Wanted<'_>); 3] = [
             ("dependencies", &in_product),
             ("dev-dependencies", &everywhere),
             ("build-dependencies", &in_build),
