@@ -1,6 +1,7 @@
 //! Writes one Rust module a message: structs, their defaults, their codecs.
 //!
-//! The code is kept terse (`v` version, `x` flexible) because there is a lot of it and its compile time is paid by everybody.
+//! The code is kept terse (`v` version, `x` flexible) because there is a lot of it and its compile
+//! time is paid by everybody.
 
 use std::fmt::Write as _;
 
@@ -200,7 +201,8 @@ fn default_of(field: &Field) -> String {
     }
 }
 
-/// An expression that is true when the field (as `self.f`) has its default. `lenient`: null counts as default, too.
+/// An expression that is true when the field (as `self.f`) has its default. `lenient`: null counts
+/// as default, too.
 fn is_default(field: &Field, lenient: bool) -> String {
     let f = format!("self.{}", field.ident());
     if field.nullable.is_some() {

@@ -1,7 +1,7 @@
 //! Build script: turns `schema/**/*.msg` into Rust.
 //!
-//! [`parse`] reads the files, [`model`] holds what they say, [`emit`] writes structs and codecs, [`samples`] writes generators
-//! of values for the tests.
+//! [`parse`] reads the files, [`model`] holds what they say, [`emit`] writes structs and codecs,
+//! [`samples`] writes generators of values for the tests.
 
 #![allow(clippy::unwrap_used, reason = "writing to a String cannot fail")]
 

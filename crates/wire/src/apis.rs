@@ -1,8 +1,8 @@
-//! The one table of APIs: key, name, versions, listeners. Servers pick from it what they implement; docs/protocol.md is
-//! made of it.
+//! The one table of APIs: key, name, versions, listeners. Servers pick from it what they implement;
+//! docs/protocol.md is made of it.
 //!
-//! "Versions" are the ones to announce: stable ones only. The codec may know more (`Message::VERSIONS`), for example the
-//! mirror's CreateTopics v8; [`Api::codec`] says so.
+//! "Versions" are the ones to announce: stable ones only. The codec may know more
+//! (`Message::VERSIONS`), for example the mirror's CreateTopics v8; [`Api::codec`] says so.
 
 use std::fmt;
 
@@ -73,13 +73,15 @@ pub struct Api {
 }
 
 impl Api {
-    /// Versions the request codec knows. Narrower than announced for Produce (see the table), wider for unstable versions.
+    /// Versions the request codec knows. Narrower than announced for Produce (see the table), wider
+    /// for unstable versions.
     pub fn codec(&self) -> VersionRange {
         messages::request_versions(self.key).unwrap_or(self.versions)
     }
 }
 
-/// First flexible version of the request with this key, `i16::MAX` if the key is unknown or never flexible.
+/// First flexible version of the request with this key, `i16::MAX` if the key is unknown or never
+/// flexible.
 pub fn request_flexible_from(key: ApiKey) -> i16 {
     messages::request_flexible_from(key)
 }
@@ -131,8 +133,9 @@ macro_rules! apis {
     };
 }
 
-// Produce is announced from 0 although bodies exist from 3 only: old librdkafka takes a higher minimum for "no compression
-// supported" (KIP-896), and Kafka does the same. A request below 3 is answered UNSUPPORTED_VERSION.
+// Produce is announced from 0 although bodies exist from 3 only: old librdkafka takes a higher
+// minimum for "no compression supported" (KIP-896), and Kafka does the same. A request below 3 is
+// answered UNSUPPORTED_VERSION.
 apis! {
     0 PRODUCE Produce 0 13 BROKER PLAIN;
     1 FETCH Fetch 4 18 BOTH PLAIN;

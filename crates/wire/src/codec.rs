@@ -1,11 +1,12 @@
-//! [`Codec`]: how one field value reads and writes itself; the generated code is made of calls to it.
+//! [`Codec`]: how one field value reads and writes itself; the generated code is made of calls to
+//! it.
 
 use bytes::Bytes;
 
 use crate::{Reader, Records, Str, Uuid, WireError, Writer};
 
-/// A value of a message field. `version` is the version of the whole message, `flexible` whether that version uses compact
-/// lengths and tagged fields (KIP-482).
+/// A value of a message field. `version` is the version of the whole message, `flexible` whether
+/// that version uses compact lengths and tagged fields (KIP-482).
 pub trait Codec: Sized {
     /// Fewest bytes the value can have in any version.
     const MIN_SIZE: usize;
@@ -203,7 +204,8 @@ pub(crate) fn write_not_null<T: Codec>(
         .write(w, version, flexible)
 }
 
-/// Reads a nullable struct that is a tagged field: its marker is 0 for null and not −1 as elsewhere.
+/// Reads a nullable struct that is a tagged field: its marker is 0 for null and not −1 as
+/// elsewhere.
 pub(crate) fn read_tagged_struct<T: Codec>(
     r: &mut Reader,
     version: i16,

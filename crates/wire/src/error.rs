@@ -33,7 +33,8 @@ pub enum WireError {
         /// Elements that are allowed.
         max: usize,
     },
-    /// The lists of the message would take many times the memory of its bytes (only an attack has such lists).
+    /// The lists of the message would take many times the memory of its bytes (only an attack has
+    /// such lists).
     #[error("lists need {needed} bytes of memory, {left} are allowed for the rest of this input")]
     ListsTooLarge {
         /// Memory the next list needs in bytes.

@@ -1,7 +1,7 @@
 //! Kafka's error codes, as of Kafka 4.3, with their names and our own sentences.
 //!
-//! The numbers of the mirror dialects (134 and up) are not here: they mean different things to different callers and are
-//! mapped at the edge of a connection by the mirror room.
+//! The numbers of the mirror dialects (134 and up) are not here: they mean different things to
+//! different callers and are mapped at the edge of a connection by the mirror room.
 
 use std::fmt;
 

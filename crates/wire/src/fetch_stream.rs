@@ -1,9 +1,10 @@
-//! A push parser of Fetch responses (versions 4 to 18): bytes go in as they come off the socket, events come out.
+//! A push parser of Fetch responses (versions 4 to 18): bytes go in as they come off the socket,
+//! events come out.
 //!
-//! It exists so that a mirror can write record batches to disk while the answer is still arriving: no whole response is
-//! ever held. It owns the layout of the Fetch response body and nothing else: not the frame, not the batches.
-//! The sender is not trusted: counts from the wire allocate nothing, every list is capped by what was asked for, and no
-//! input makes it panic.
+//! It exists so that a mirror can write record batches to disk while the answer is still arriving:
+//! no whole response is ever held. It owns the layout of the Fetch response body and nothing else:
+//! not the frame, not the batches. The sender is not trusted: counts from the wire allocate
+//! nothing, every list is capped by what was asked for, and no input makes it panic.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -259,8 +260,8 @@ impl FetchStream {
         })
     }
 
-    /// A parser that starts right behind the correlation id, so that it also reads the header's tagged fields.
-    /// `len` counts everything behind the correlation id.
+    /// A parser that starts right behind the correlation id, so that it also reads the header's
+    /// tagged fields. `len` counts everything behind the correlation id.
     ///
     /// # Errors
     /// As [`FetchStream::new`].
@@ -364,7 +365,8 @@ impl FetchStream {
             let mut cursor = Cursor::new(&carry);
             match self.unit(&mut cursor) {
                 Ok(step) => {
-                    // It was incomplete before, so it uses all carried bytes and at least one new one.
+                    // It was incomplete before, so it uses all carried bytes and at least one new
+                    // one.
                     self.input.advance(cursor.used.saturating_sub(before));
                     self.check_trailing()?;
                     return Ok(step);
@@ -380,7 +382,8 @@ impl FetchStream {
         Ok(Step::NeedMore)
     }
 
-    /// An unfinished unit is an error when nothing more comes, or when it is longer than any honest one.
+    /// An unfinished unit is an error when nothing more comes, or when it is longer than any honest
+    /// one.
     fn check_unfinished(&self, what: &'static str) -> Result<Step> {
         if self.to_come == 0 && self.input.is_empty() {
             return Err(FetchStreamError::Short(what));
@@ -776,7 +779,8 @@ impl<'a> Cursor<'a> {
                 )));
             }
             let mut inner = Cursor::new(self.take(len, "tagged field")?);
-            // Inside a tagged field nothing more can come: running short there is an error of the sender.
+            // Inside a tagged field nothing more can come: running short there is an error of the
+            // sender.
             field(tag, &mut inner).map_err(|fault| Fault::Fatal(fault.into()))?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! [`Frame`]: an encoded message as a list of segments, so that record sets go from disk to socket without a copy.
+//! [`Frame`]: an encoded message as a list of segments, so that record sets go from disk to socket
+//! without a copy.
 //!
 //! Does not write to sockets; the server and the client own that.
 
@@ -10,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 /// A range of a file that belongs to a message, to be sent by `sendfile` or read when it is needed.
 #[derive(Clone, Debug)]
 pub struct FileRange {
-    /// The open file. It stays open as long as the range lives, so a deleted segment can still be sent.
+    /// The open file. It stays open as long as the range lives, so a deleted segment can still be
+    /// sent.
     pub file: Arc<File>,
     /// Byte position in the file.
     pub offset: u64,
@@ -49,7 +51,8 @@ impl Segment {
     }
 }
 
-/// Bytes ready for the wire. A frame made by `request_frame` or `response_frame` starts with its 4-byte length.
+/// Bytes ready for the wire. A frame made by `request_frame` or `response_frame` starts with its
+/// 4-byte length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frame {
     /// The pieces in order; none is empty.
@@ -67,7 +70,8 @@ impl Frame {
         }
     }
 
-    /// All bytes in one piece. `None` if a segment lies in a file (reading it is not this crate's business).
+    /// All bytes in one piece. `None` if a segment lies in a file (reading it is not this crate's
+    /// business).
     pub fn to_bytes(&self) -> Option<Bytes> {
         if let [Segment::Bytes(only)] = self.segments.as_slice() {
             return Some(only.clone());

@@ -1,8 +1,9 @@
 //! Request and response headers, and whole frames.
 //!
-//! Versions: a request header is 1 (client id, plain string) or 2 (tagged fields) by the flexibility of the body; 0 existed
-//! for ControlledShutdown v0 only. A response header is 0 or 1 likewise, except that ApiVersions always answers with 0, so
-//! that a client of any age can read the error (KIP-511).
+//! Versions: a request header is 1 (client id, plain string) or 2 (tagged fields) by the
+//! flexibility of the body; 0 existed for ControlledShutdown v0 only. A response header is 0 or 1
+//! likewise, except that ApiVersions always answers with 0, so that a client of any age can read
+//! the error (KIP-511).
 
 use bytes::Bytes;
 
@@ -57,8 +58,9 @@ fn response_version(key: ApiKey, version: i16, flexible_from: i16) -> i16 {
     i16::from(key != ApiKey::API_VERSIONS && version >= flexible_from)
 }
 
-/// Key, version and correlation id of a request frame (without its length), if it is long enough to have them.
-/// They stand at the same place in every header version, so this also works for keys and versions nobody knows.
+/// Key, version and correlation id of a request frame (without its length), if it is long enough to
+/// have them. They stand at the same place in every header version, so this also works for keys and
+/// versions nobody knows.
 pub fn peek_request(frame: &[u8]) -> Option<(ApiKey, i16, i32)> {
     let [k0, k1, v0, v1, c0, c1, c2, c3] = *frame.first_chunk::<8>()?;
     Some((
@@ -70,7 +72,8 @@ pub fn peek_request(frame: &[u8]) -> Option<(ApiKey, i16, i32)> {
 
 /// Reads the header of a request frame (without its length) and returns the body.
 ///
-/// An unknown key is read as header version 1; the body is then of no use, but the header can be answered.
+/// An unknown key is read as header version 1; the body is then of no use, but the header can be
+/// answered.
 pub fn decode_request_header(frame: Bytes) -> Result<(RequestHeader, Bytes), WireError> {
     let mut r = Reader::new(frame);
     let key = ApiKey(r.i16()?);
@@ -94,8 +97,8 @@ pub fn decode_request_header(frame: Bytes) -> Result<(RequestHeader, Bytes), Wir
     ))
 }
 
-/// Reads the header of a response frame (without its length) and returns the body. `header_version` comes from
-/// [`response_header_version`].
+/// Reads the header of a response frame (without its length) and returns the body. `header_version`
+/// comes from [`response_header_version`].
 pub fn decode_response_header(
     frame: Bytes,
     header_version: i16,
@@ -146,8 +149,9 @@ pub fn response_frame<M: Message>(
     w.finish_frame()
 }
 
-/// As [`response_frame`], for a server, which must answer: a response that cannot be encoded goes out in its error form with
-/// `code`, and the reason comes along. Errors: not even the error form can be encoded.
+/// As [`response_frame`], for a server, which must answer: a response that cannot be encoded goes
+/// out in its error form with `code`, and the reason comes along. Errors: not even the error form
+/// can be encoded.
 pub fn answer_frame<M: Message + ErrorForm>(
     key: ApiKey,
     correlation_id: i32,

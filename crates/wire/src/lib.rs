@@ -1,12 +1,15 @@
-//! The Kafka wire: primitive types, messages, headers and frames, for requests, responses and every record with a schema.
+//! The Kafka wire: primitive types, messages, headers and frames, for requests, responses and every
+//! record with a schema.
 //!
-//! Owns the bytes of a message and nothing else: no socket, no clock, no meaning. What a record batch holds is
-//! `tarn-records`; which versions a server answers is decided by the server from the one table in [`apis`].
+//! Owns the bytes of a message and nothing else: no socket, no clock, no meaning. What a record
+//! batch holds is `tarn-records`; which versions a server answers is decided by the server from the
+//! one table in [`apis`].
 //!
 //! Rules of this crate:
 //! * No input can make it panic or reserve memory that the input does not pay for ([`Reader`]).
-//! * Strings, bytes and record sets are slices of the input ([`Str`], `Bytes`, [`Records`]). Whoever keeps one longer than
-//!   the request calls [`Str::detach`], or the whole frame stays in memory.
+//! * Strings, bytes and record sets are slices of the input ([`Str`], `Bytes`, [`Records`]).
+//!   Whoever keeps one longer than the request calls [`Str::detach`], or the whole frame stays in
+//!   memory.
 //! * Record sets are never copied on the way out: they become segments of a [`Frame`].
 //!
 //! The structs in [`messages`] are made at build time from `schema/` by `build.rs`.

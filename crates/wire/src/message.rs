@@ -31,12 +31,13 @@ impl VersionRange {
     }
 }
 
-/// A message with a schema. The struct holds the fields of all versions; a field that a version lacks keeps its default when
-/// read, and must have its default (or be ignorable) when written.
+/// A message with a schema. The struct holds the fields of all versions; a field that a version
+/// lacks keeps its default when read, and must have its default (or be ignorable) when written.
 pub trait Message: Codec + Default + Clone + std::fmt::Debug + PartialEq {
     /// Kafka's name.
     const NAME: &'static str;
-    /// Versions the codec knows, unstable ones included. What is announced stands in [`crate::apis`].
+    /// Versions the codec knows, unstable ones included. What is announced stands in
+    /// [`crate::apis`].
     const VERSIONS: VersionRange;
     /// First version with compact lengths and tagged fields; `i16::MAX` if there is none.
     const FLEXIBLE_FROM: i16;
@@ -62,7 +63,8 @@ pub trait Request: Message {
     type Response: Message + ErrorForm;
 }
 
-/// A record of the metadata log or of a coordinator's topic: the type number stands in front of the body.
+/// A record of the metadata log or of a coordinator's topic: the type number stands in front of the
+/// body.
 pub trait RecordMessage: Message {
     /// Record type (metadata: the record's API key; coordinators: the type of key and value).
     const TYPE: i16;

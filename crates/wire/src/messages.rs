@@ -1,10 +1,11 @@
 //! The generated messages: one struct a message, its nested structs in a module named after it
 //! (`messages::FetchRequest`, `messages::fetch_request::FetchTopic`).
 //!
-//! Fields have Kafka's names in snake case and Kafka's defaults. A trap that is Kafka's: a nullable string or array whose
-//! schema names no default has the default "empty", not null.
+//! Fields have Kafka's names in snake case and Kafka's defaults. A trap that is Kafka's: a nullable
+//! string or array whose schema names no default has the default "empty", not null.
 //!
-//! The schemas stand in `schema/`, the form of the files in `build/parse.rs`, the generator in `build/emit.rs`.
+//! The schemas stand in `schema/`, the form of the files in `build/parse.rs`, the generator in
+//! `build/emit.rs`.
 #![allow(
     missing_docs,
     reason = "the field names are Kafka's; what they mean is the protocol's documentation"

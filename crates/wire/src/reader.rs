@@ -1,16 +1,19 @@
 //! [`Reader`]: bounded decoding of primitives from shared bytes.
 //!
-//! The bound: a length never exceeds the bytes that are left, and an array of `n` elements is refused when `n` times the
-//! smallest element does not fit into them. So what a decoder reserves is paid for by input that was really received.
+//! The bound: a length never exceeds the bytes that are left, and an array of `n` elements is
+//! refused when `n` times the smallest element does not fit into them. So what a decoder reserves
+//! is paid for by input that was really received.
 
 use bytes::Bytes;
 
 use crate::{Str, WireError};
 
-/// Most bytes of memory reserved for an array before its elements have been seen; it grows by reading after that.
+/// Most bytes of memory reserved for an array before its elements have been seen; it grows by
+/// reading after that.
 const ARRAY_RESERVE_BYTES_MAX: usize = 64 * 1024;
 
-/// Memory that decoded lists may take for each byte of input. Real requests stay below 6; the rest is room for future fields.
+/// Memory that decoded lists may take for each byte of input. Real requests stay below 6; the rest
+/// is room for future fields.
 const LIST_BYTES_PER_INPUT_BYTE_MAX: usize = 16;
 
 /// Memory that decoded lists may take however short the input is.
@@ -21,7 +24,8 @@ const LIST_BYTES_FREE: usize = 64 * 1024;
 pub struct Reader {
     input: Bytes,
     at: usize,
-    /// Memory that lists may still take: elements can be many times larger than their bytes on the wire.
+    /// Memory that lists may still take: elements can be many times larger than their bytes on the
+    /// wire.
     list_bytes_left: usize,
     /// Elements that lists, nested ones included, may still have; and what was allowed at first.
     elements_left: usize,
@@ -50,7 +54,8 @@ impl Reader {
         }
     }
 
-    /// Starts at the first byte of `input`, which may have `elements_max` elements in all of its lists together: nested ones count too.
+    /// Starts at the first byte of `input`, which may have `elements_max` elements in all of its
+    /// lists together: nested ones count too.
     pub fn with_elements_max(input: Bytes, elements_max: usize) -> Reader {
         Reader {
             elements_left: elements_max,
@@ -181,7 +186,8 @@ impl Reader {
         len.map(|len| self.take(len)).transpose()
     }
 
-    /// The length of a nullable array whose elements have at least `min_size` bytes each (0 counts as 1).
+    /// The length of a nullable array whose elements have at least `min_size` bytes each (0 counts
+    /// as 1).
     pub fn array_len(
         &mut self,
         flexible: bool,
@@ -236,8 +242,8 @@ impl Reader {
         self.tags(unknown, |_, _| Ok(false))
     }
 
-    /// Reads a tagged-field section. `known` gets every tag with a reader over exactly its bytes and returns false for a
-    /// tag it does not know; those are kept in `unknown`.
+    /// Reads a tagged-field section. `known` gets every tag with a reader over exactly its bytes
+    /// and returns false for a tag it does not know; those are kept in `unknown`.
     pub fn tags(
         &mut self,
         unknown: &mut Vec<(u32, Bytes)>,

@@ -1,10 +1,12 @@
-//! [`Records`]: the record set of a Produce, Fetch or FetchSnapshot message, as bytes nobody looked into.
+//! [`Records`]: the record set of a Produce, Fetch or FetchSnapshot message, as bytes nobody looked
+//! into.
 
 use bytes::Bytes;
 
 use crate::frame::{FileRange, Segment};
 
-/// A record set: whole or cut batches. Decoding gives [`Records::Bytes`] (a slice of the input); encoding makes segments.
+/// A record set: whole or cut batches. Decoding gives [`Records::Bytes`] (a slice of the input);
+/// encoding makes segments.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Records {
     /// Bytes in memory.

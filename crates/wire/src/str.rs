@@ -13,7 +13,8 @@ use crate::WireError;
 
 /// An immutable UTF-8 string over shared [`Bytes`]; a clone is a reference count.
 ///
-/// A decoded `Str` holds the whole frame it was read from. Call [`Str::detach`] before keeping one in a table.
+/// A decoded `Str` holds the whole frame it was read from. Call [`Str::detach`] before keeping one
+/// in a table.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Str(Bytes);
 
@@ -36,7 +37,8 @@ impl Str {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // Checked at construction; checking again is the price of having no unsafe code, and cheap for names.
+        // Checked at construction; checking again is the price of having no unsafe code, and cheap
+        // for names.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 

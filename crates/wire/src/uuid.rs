@@ -8,7 +8,8 @@ use crate::WireError;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const TEXT_LEN: usize = 22;
 
-/// A 128 bit id (topic, cluster, directory, producer incarnation, …). Its text is unpadded base64url, 22 characters.
+/// A 128 bit id (topic, cluster, directory, producer incarnation, …). Its text is unpadded
+/// base64url, 22 characters.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -20,8 +21,8 @@ impl Uuid {
     /// How many low numbers are reserved (directory ids use the first ones as markers).
     const RESERVED: u128 = 100;
 
-    /// A new random id (version 4) that is not reserved and whose text does not start with a dash, so that
-    /// command line tools never take it for an option.
+    /// A new random id (version 4) that is not reserved and whose text does not start with a dash,
+    /// so that command line tools never take it for an option.
     pub fn random() -> Uuid {
         loop {
             let id = Uuid(*uuid::Uuid::new_v4().as_bytes());

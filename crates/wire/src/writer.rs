@@ -1,4 +1,5 @@
-//! [`Writer`]: encoding of primitives into one growing buffer with record sets spliced in by reference.
+//! [`Writer`]: encoding of primitives into one growing buffer with record sets spliced in by
+//! reference.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -178,7 +179,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A nullable record set. It is never copied. Must not stand inside a tagged field (no schema does that).
+    /// A nullable record set. It is never copied. Must not stand inside a tagged field (no schema
+    /// does that).
     pub fn nullable_records(
         &mut self,
         flexible: bool,

@@ -1,5 +1,6 @@
-//! Byte equality with the `kafka-protocol` crate for every message and version both know: ours is encoded, theirs decodes and
-//! encodes it again. It was generated from Kafka 4.1, so newer versions are left to the golden tests and to real clients.
+//! Byte equality with the `kafka-protocol` crate for every message and version both know: ours is
+//! encoded, theirs decodes and encodes it again. It was generated from Kafka 4.1, so newer versions
+//! are left to the golden tests and to real clients.
 
 mod sample;
 

@@ -21,7 +21,8 @@ struct Forms {
 impl ResponseVisitor for Forms {
     fn response<M: Message + Sample + ErrorForm>(&mut self) {
         for version in M::VERSIONS.min..=M::VERSIONS.max {
-            // Values that another version has, which is what a handler that forgets the version makes.
+            // Values that another version has, which is what a handler that forgets the version
+            // makes.
             for from in [M::VERSIONS.min, M::VERSIONS.max] {
                 let message: M = sample(&mut Gen::new(self.seed), from);
                 self.refused += usize::from(encode_body(&message, version).is_err());
@@ -72,7 +73,8 @@ fn listed(name: Str) -> ListOffsetsResponse {
     }
 }
 
-/// The leader epoch is left out of versions 1 to 3, as Kafka's handler does; the offset is what counts.
+/// The leader epoch is left out of versions 1 to 3, as Kafka's handler does; the offset is what
+/// counts.
 #[test]
 fn an_offset_with_an_epoch_is_told_in_every_version_of_list_offsets() {
     for version in 1..=11 {

@@ -1,7 +1,8 @@
-//! Byte equality with the classes inside Kafka's own jars, for every message and version that Kafka 4.3.1 knows: metadata and
-//! coordinator records, too, which no other oracle has.
+//! Byte equality with the classes inside Kafka's own jars, for every message and version that Kafka
+//! 4.3.1 knows: metadata and coordinator records, too, which no other oracle has.
 //!
-//! Needs a JDK 17 and a folder with the jars (`kafka_2.13`, `kafka-tools` and what they depend on), named by `TARN_KAFKA_LIBS`.
+//! Needs a JDK 17 and a folder with the jars (`kafka_2.13`, `kafka-tools` and what they depend on),
+//! named by `TARN_KAFKA_LIBS`.
 
 mod sample;
 
@@ -62,7 +63,8 @@ fn answers(lines: &[String], libs: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether Kafka 4.3.1 cannot know this body: our own messages, and versions that only the mirror prototypes have.
+/// Whether Kafka 4.3.1 cannot know this body: our own messages, and versions that only the mirror
+/// prototypes have.
 fn is_ours(name: &str, version: &str) -> bool {
     matches!(
         (name, version),

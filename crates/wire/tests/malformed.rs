@@ -1,5 +1,6 @@
-//! Broken input: every message in every version, cut at every byte, and with impossible lengths at every position. The answer
-//! is a value or a typed error; never a panic, and never more memory than the input pays for.
+//! Broken input: every message in every version, cut at every byte, and with impossible lengths at
+//! every position. The answer is a value or a typed error; never a panic, and never more memory
+//! than the input pays for.
 
 mod sample;
 

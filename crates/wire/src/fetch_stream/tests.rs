@@ -1,4 +1,5 @@
-//! The parser against hand-made bytes, garbage, every cut, and the generated codec of FetchResponse as oracle.
+//! The parser against hand-made bytes, garbage, every cut, and the generated codec of FetchResponse
+//! as oracle.
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Bytes of the mirror messages, taken from the public prototypes of both dialects (docs/mirror-protocol.md §9).
+//! Bytes of the mirror messages, taken from the public prototypes of both dialects
+//! (docs/mirror-protocol.md §9).
 
 use bytes::Bytes;
 
