@@ -1,5 +1,6 @@
-//! The v2 batch header: parsing with every check that needs no other state, walking the batches of a slice, the CRC, and
-//! the only two patches that exist (offset + leader epoch outside the CRC; log-append time inside it).
+//! The v2 batch header: parsing with every check that needs no other state, walking the batches of
+//! a slice, the CRC, and the only two patches that exist (offset + leader epoch outside the CRC;
+//! log-append time inside it).
 
 use crate::{Compression, RecordsError, crc32c};
 
@@ -30,7 +31,8 @@ const TRANSACTIONAL_BIT: i16 = 1 << 4;
 const CONTROL_BIT: i16 = 1 << 5;
 pub(crate) const DELETE_HORIZON_BIT: i16 = 1 << 6;
 
-/// A batch header, copied out of its bytes. All fields are as found; [`BatchHeader::parse`] has checked their ranges.
+/// A batch header, copied out of its bytes. All fields are as found; [`BatchHeader::parse`] has
+/// checked their ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchHeader {
     /// Offset of the first record (≥ 0).
@@ -45,7 +47,8 @@ pub struct BatchHeader {
     pub attributes: i16,
     /// Last offset − base offset (≥ 0), kept by compaction.
     pub last_offset_delta: i32,
-    /// Timestamp the record deltas count from (or the delete horizon, see [`BatchHeader::has_delete_horizon`]).
+    /// Timestamp the record deltas count from (or the delete horizon, see
+    /// [`BatchHeader::has_delete_horizon`]).
     pub base_timestamp: i64,
     /// Largest timestamp, or the append time with LogAppendTime; −1 for none.
     pub max_timestamp: i64,
@@ -68,8 +71,8 @@ fn be<const N: usize>(b: &[u8], at: usize) -> [u8; N] {
 }
 
 impl BatchHeader {
-    /// Parses and checks the header at the start of `bytes`, which needs to hold the header only, not the whole batch.
-    /// `Truncated` means "more bytes needed"; each other error is final.
+    /// Parses and checks the header at the start of `bytes`, which needs to hold the header only,
+    /// not the whole batch. `Truncated` means "more bytes needed"; each other error is final.
     pub fn parse(bytes: &[u8]) -> Result<BatchHeader, RecordsError> {
         if bytes.len() <= MAGIC_OFFSET {
             return Err(RecordsError::Truncated {
@@ -201,7 +204,8 @@ impl BatchHeader {
     pub fn has_producer_id(&self) -> bool {
         self.producer_id > NO_PRODUCER_ID
     }
-    /// Sequence of the last record; wraps past `i32::MAX` to 0 as producers do; −1 without sequence.
+    /// Sequence of the last record; wraps past `i32::MAX` to 0 as producers do; −1 without
+    /// sequence.
     pub fn last_sequence(&self) -> i32 {
         if self.base_sequence == NO_SEQUENCE {
             return NO_SEQUENCE;
@@ -228,7 +232,8 @@ impl BatchHeader {
         }
         bits
     }
-    /// Writes all fields into the first [`HEADER_BYTES`] of `out` (magic 2); shorter slices are left alone.
+    /// Writes all fields into the first [`HEADER_BYTES`] of `out` (magic 2); shorter slices are
+    /// left alone.
     pub(crate) fn write_to(&self, out: &mut [u8]) {
         if out.len() < HEADER_BYTES {
             return;
@@ -294,8 +299,8 @@ impl<'a> BatchView<'a> {
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_BYTES..]
     }
-    /// Iterates the records, decompressing to at most `limit` bytes (the payload is copied; see [`crate::records`] for
-    /// the sharing form).
+    /// Iterates the records, decompressing to at most `limit` bytes (the payload is copied; see
+    /// [`crate::records`] for the sharing form).
     pub fn records(&self, limit: usize) -> Result<crate::RecordIter, RecordsError> {
         crate::record::iter(
             &self.header,
@@ -305,8 +310,8 @@ impl<'a> BatchView<'a> {
     }
 }
 
-/// Walks the batches of a slice. A cut-off last batch ends the walk without error; [`Batches::rest`] says how many bytes
-/// were left. After an error the walk is over.
+/// Walks the batches of a slice. A cut-off last batch ends the walk without error;
+/// [`Batches::rest`] says how many bytes were left. After an error the walk is over.
 #[derive(Debug, Clone)]
 pub struct Batches<'a> {
     bytes: &'a [u8],
@@ -363,7 +368,8 @@ pub fn whole_batches_len(bytes: &[u8]) -> usize {
         .sum()
 }
 
-/// Sets base offset and leader epoch of the batch at the start of `batch`. Neither is covered by the CRC.
+/// Sets base offset and leader epoch of the batch at the start of `batch`. Neither is covered by
+/// the CRC.
 pub fn patch_base_offset_and_leader_epoch(
     batch: &mut [u8],
     base_offset: i64,
@@ -380,13 +386,14 @@ pub fn patch_base_offset_and_leader_epoch(
     Ok(())
 }
 
-/// Turns the whole batch at the start of `batch` into a LogAppendTime batch of time `now_ms` and recomputes its CRC.
+/// Turns the whole batch at the start of `batch` into a LogAppendTime batch of time `now_ms` and
+/// recomputes its CRC.
 pub fn patch_log_append_time(batch: &mut [u8], now_ms: i64) -> Result<(), RecordsError> {
     patch_time(batch, now_ms, |bits| bits | TIMESTAMP_TYPE_BIT)
 }
 
-/// Turns the whole batch at the start of `batch` into a CreateTime batch whose largest timestamp is `max_timestamp`; the CRC is recomputed
-/// when that changes anything.
+/// Turns the whole batch at the start of `batch` into a CreateTime batch whose largest timestamp is
+/// `max_timestamp`; the CRC is recomputed when that changes anything.
 pub fn patch_create_time(batch: &mut [u8], max_timestamp: i64) -> Result<(), RecordsError> {
     patch_time(batch, max_timestamp, |bits| bits & !TIMESTAMP_TYPE_BIT)
 }

@@ -6,8 +6,8 @@ use crate::{
     NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, RecordsError, crc32c,
 };
 
-/// Builder of one batch: plain, idempotent, transactional or control, compressed or not. Records are encoded as they are
-/// added. Offsets are consecutive unless [`BatchBuilder::add_at`] is used.
+/// Builder of one batch: plain, idempotent, transactional or control, compressed or not. Records
+/// are encoded as they are added. Offsets are consecutive unless [`BatchBuilder::add_at`] is used.
 #[derive(Debug, Clone)]
 pub struct BatchBuilder {
     base_offset: i64,
@@ -85,7 +85,8 @@ impl BatchBuilder {
         self.control = true;
         self
     }
-    /// Last offset − base offset when it is more than the last record's (compacted or emptied batches).
+    /// Last offset − base offset when it is more than the last record's (compacted or emptied
+    /// batches).
     pub fn last_offset_delta(mut self, delta: i32) -> Self {
         self.last_delta = self.last_delta.max(delta);
         self

@@ -1,7 +1,8 @@
 //! The four codecs in Kafka's framings, with an output cap on every decompression.
 //!
-//! gzip: RFC 1952, several members; snappy: xerial stream or one raw block; lz4: standard frame (written as the Java client
-//! does: independent 64 KiB blocks, no content checksum); zstd: standard frames, window at most 2^27.
+//! gzip: RFC 1952, several members; snappy: xerial stream or one raw block; lz4: standard frame
+//! (written as the Java client does: independent 64 KiB blocks, no content checksum); zstd:
+//! standard frames, window at most 2^27.
 
 use std::io::Read;
 
@@ -9,7 +10,8 @@ use crate::RecordsError;
 use crate::compressor::Compressor;
 use crate::decoder::{Decoder, Unpaced};
 
-/// Cap for callers without a better idea: far above any record Kafka would take, far below a machine's memory.
+/// Cap for callers without a better idea: far above any record Kafka would take, far below a
+/// machine's memory.
 pub const DECOMPRESSED_BYTES_MAX_DEFAULT: usize = 256 << 20;
 
 pub(crate) const XERIAL_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];

@@ -1,4 +1,5 @@
-//! Compressing as Kafka's own clients frame it, and bringing a whole batch into another codec. What comes out has a limit.
+//! Compressing as Kafka's own clients frame it, and bringing a whole batch into another codec. What
+//! comes out has a limit.
 
 use std::io::{self, Read, Write};
 
@@ -15,7 +16,8 @@ const XERIAL_BLOCK_BYTES: usize = 32 * 1024;
 pub struct Compressor {
     /// The codec.
     pub codec: Compression,
-    /// Level of gzip (1 to 9) or zstd (up to 22); `None` is the codec's own default. The others have none.
+    /// Level of gzip (1 to 9) or zstd (up to 22); `None` is the codec's own default. The others
+    /// have none.
     pub level: Option<i32>,
 }
 
@@ -46,7 +48,8 @@ impl Compressor {
         Compressor { codec, level: None }
     }
 
-    /// Compresses what `data` gives behind what `into` holds; `into` may not grow above `bytes_max`.
+    /// Compresses what `data` gives behind what `into` holds; `into` may not grow above
+    /// `bytes_max`.
     pub(crate) fn compress(
         self,
         data: impl Read,
@@ -123,8 +126,8 @@ fn xerial(mut data: impl Read, sink: &mut Sink) -> io::Result<()> {
 }
 
 impl BatchView<'_> {
-    /// The same batch with its records in another codec. More than `bytes_max` bytes of it are an error, and so are more than `limit` bytes
-    /// of records.
+    /// The same batch with its records in another codec. More than `bytes_max` bytes of it are an
+    /// error, and so are more than `limit` bytes of records.
     pub fn recompressed(
         &self,
         to: Compressor,

@@ -1,4 +1,5 @@
-//! Control records: transaction markers (0, 1), KRaft's (2–6) and the mirror's PID reset (7, docs/mirror-protocol.md §7.1).
+//! Control records: transaction markers (0, 1), KRaft's (2–6) and the mirror's PID reset (7,
+//! docs/mirror-protocol.md §7.1).
 
 use bytes::Bytes;
 
@@ -129,7 +130,8 @@ pub fn control_key(kind: ControlType) -> [u8; 4] {
     [v[0], v[1], t[0], t[1]]
 }
 
-/// A control batch of one record without producer, CREATE_TIME, uncompressed. `value` is the already encoded message.
+/// A control batch of one record without producer, CREATE_TIME, uncompressed. `value` is the
+/// already encoded message.
 pub fn control_batch(
     kind: ControlType,
     value: &[u8],
@@ -167,7 +169,8 @@ pub fn end_transaction_marker(
     b.build()
 }
 
-/// The PID reset batch (98 bytes for a 22-character cluster id); `""` when the source's id is unknown.
+/// The PID reset batch (98 bytes for a 22-character cluster id); `""` when the source's id is
+/// unknown.
 pub fn mirror_pid_reset(source_cluster_id: &str, timestamp: i64) -> Result<Vec<u8>, RecordsError> {
     control_batch(
         ControlType::MirrorPidReset,

@@ -1,6 +1,7 @@
-//! Reading compressed records as a stream: memory for the codec's own window only, whatever comes out. A [`StreamPace`] is told how
-//! much memory that is before anything is allocated, and is called between two pieces, so that long work can give way.
-//! Not here: what the records mean, and whole-payload decompression (`compression`).
+//! Reading compressed records as a stream: memory for the codec's own window only, whatever comes
+//! out. A [`StreamPace`] is told how much memory that is before anything is allocated, and is
+//! called between two pieces, so that long work can give way. Not here: what the records mean, and
+//! whole-payload decompression (`compression`).
 
 use std::io::{self, BufRead, Read};
 
@@ -21,8 +22,8 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const LZ4_BLOCK_BYTES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// What reading a long stream asks of the one who runs it. Both questions may block; a `false` ends the reading with
-/// [`RecordsError::Stopped`].
+/// What reading a long stream asks of the one who runs it. Both questions may block; a `false` ends
+/// the reading with [`RecordsError::Stopped`].
 pub trait StreamPace {
     /// A stream that takes `bytes` of memory begins; the one before it has ended.
     fn begin(&mut self, bytes: usize) -> bool;
@@ -44,7 +45,8 @@ impl StreamPace for Unpaced {
 }
 
 impl Compression {
-    /// Bytes of memory that reading `payload` as a stream takes, by what it claims itself; reading holds to it.
+    /// Bytes of memory that reading `payload` as a stream takes, by what it claims itself; reading
+    /// holds to it.
     pub fn stream_bytes(self, payload: &[u8]) -> usize {
         CODEC_BYTES
             + match self {
@@ -57,7 +59,8 @@ impl Compression {
 }
 
 fn lz4_bytes(payload: &[u8]) -> usize {
-    // Magic (4), FLG, BD: bits 4 to 6 of BD are the size of a block. One block comes in, one goes out.
+    // Magic (4), FLG, BD: bits 4 to 6 of BD are the size of a block. One block comes in, one goes
+    // out.
     let id = payload.get(5).map_or(7, |bd| usize::from(bd >> 4) & 7);
     2 * LZ4_BLOCK_BYTES[id.clamp(4, 7) - 4]
 }

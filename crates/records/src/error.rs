@@ -14,7 +14,8 @@ pub enum RecordsError {
         /// Bytes there.
         have: usize,
     },
-    /// The length field cannot be: negative, or smaller than a header (zero-filled holes end here too).
+    /// The length field cannot be: negative, or smaller than a header (zero-filled holes end here
+    /// too).
     #[error("batch at offset {base_offset} has impossible length {length}")]
     InvalidLength {
         /// Base offset field, as found.

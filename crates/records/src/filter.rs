@@ -1,4 +1,5 @@
-//! Taking records out of a batch for compaction: what stays keeps its bytes, its offset and its timestamp. Not here: which records stay.
+//! Taking records out of a batch for compaction: what stays keeps its bytes, its offset and its
+//! timestamp. Not here: which records stay.
 
 use std::borrow::Cow;
 
@@ -73,8 +74,9 @@ impl OpenedBatch<'_> {
         Ok(())
     }
 
-    /// The batch with those records for which `keep` says yes, in its own codec; `None` when there is none. With a `horizon`, it is also
-    /// marked with that delete horizon (epoch milliseconds, KIP-534), which takes the place of the base timestamp.
+    /// The batch with those records for which `keep` says yes, in its own codec; `None` when there
+    /// is none. With a `horizon`, it is also marked with that delete horizon (epoch milliseconds,
+    /// KIP-534), which takes the place of the base timestamp.
     pub fn filtered(
         &self,
         horizon: Option<i64>,

@@ -1,11 +1,12 @@
-//! Record batches of Kafka's message format v2 (KIP-98): viewed in place, checked, patched in the two fields that may be
-//! patched, built, compressed and decompressed.
+//! Record batches of Kafka's message format v2 (KIP-98): viewed in place, checked, patched in the
+//! two fields that may be patched, built, compressed and decompressed.
 //!
-//! Does no I/O, knows no topic and no log. Nothing here panics, whatever the bytes: every length is checked before use
-//! and every decompression has an output cap. Formats v0/v1 are recognised and refused with their own error.
+//! Does no I/O, knows no topic and no log. Nothing here panics, whatever the bytes: every length is
+//! checked before use and every decompression has an output cap. Formats v0/v1 are recognised and
+//! refused with their own error.
 //!
-//! Progress over a log is measured in batches, never in records: the next offset is [`BatchHeader::next_offset`], which holds
-//! for batches whose records were compacted away too.
+//! Progress over a log is measured in batches, never in records: the next offset is
+//! [`BatchHeader::next_offset`], which holds for batches whose records were compacted away too.
 
 mod batch;
 mod builder;

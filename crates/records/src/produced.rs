@@ -1,6 +1,7 @@
-//! What a producer may send: every check of Kafka's broker on one batch of format v2 that needs no state of the log. Records
-//! are walked in place when they are not compressed, and read as a stream when they are; keys and values are passed over.
-//! Not here: sizes, sequences, transactions and who may write.
+//! What a producer may send: every check of Kafka's broker on one batch of format v2 that needs no
+//! state of the log. Records are walked in place when they are not compressed, and read as a stream
+//! when they are; keys and values are passed over. Not here: sizes, sequences, transactions and who
+//! may write.
 
 use crate::decoder::{Decoder, StreamPace};
 use crate::{
@@ -27,8 +28,8 @@ pub struct RecordRules {
     pub now_ms: i64,
 }
 
-/// The one batch of a produce request that may stand in `bytes`, by its frame alone: bytes behind it that are no whole batch do not
-/// count, as in Kafka. Nothing else is checked yet.
+/// The one batch of a produce request that may stand in `bytes`, by its frame alone: bytes behind
+/// it that are no whole batch do not count, as in Kafka. Nothing else is checked yet.
 pub fn one_batch(bytes: &[u8]) -> Result<BatchView<'_>, RecordsError> {
     let size = framed(bytes)?.ok_or(RecordsError::InvalidBatch("no whole batch"))?;
     let (batch, rest) = bytes.split_at(size);
@@ -73,9 +74,9 @@ fn framed(bytes: &[u8]) -> Result<Option<usize>, RecordsError> {
 }
 
 impl BatchView<'_> {
-    /// Kafka's checks of a client's batch from [`one_batch`], header, CRC and records. Gives the largest timestamp of the records, −1 for
-    /// none; `batch.header.max_timestamp` need not be it. Compressed records come out at this `pace`, and not more than
-    /// `limit` bytes of them.
+    /// Kafka's checks of a client's batch from [`one_batch`], header, CRC and records. Gives the
+    /// largest timestamp of the records, −1 for none; `batch.header.max_timestamp` need not be it.
+    /// Compressed records come out at this `pace`, and not more than `limit` bytes of them.
     pub fn check_produced(
         &self,
         rules: &RecordRules,
@@ -118,7 +119,8 @@ impl BatchView<'_> {
         seen.verdict()
     }
 
-    /// The first record for which `hit` says yes, given timestamp and offset. Reads no more than it needs, in pieces.
+    /// The first record for which `hit` says yes, given timestamp and offset. Reads no more than it
+    /// needs, in pieces.
     pub fn find_record(
         &self,
         limit: usize,
@@ -210,8 +212,8 @@ fn walk(payload: &[u8], h: &BatchHeader, seen: &mut Seen<'_>) -> Result<(), Reco
     walk_each(payload, h, seen)
 }
 
-/// The walk of a batch about whose records there is nothing to say: gives their largest timestamp, or `None` when there is something, which only
-/// a look at each of them tells.
+/// The walk of a batch about whose records there is nothing to say: gives their largest timestamp,
+/// or `None` when there is something, which only a look at each of them tells.
 fn walk_unsuspicious(
     payload: &[u8],
     h: &BatchHeader,
@@ -264,7 +266,8 @@ fn walk_each(payload: &[u8], h: &BatchHeader, seen: &mut Seen<'_>) -> Result<(),
     }
 }
 
-/// As [`plain_record`], for a record as most are: numbers of one or two bytes, no headers. `None` says nothing about the record.
+/// As [`plain_record`], for a record as most are: numbers of one or two bytes, no headers. `None`
+/// says nothing about the record.
 #[inline(always)]
 fn short_record(bytes: &[u8], at: usize) -> Option<(usize, i64, bool)> {
     let head: &[u8; 8] = bytes.get(at..)?.first_chunk()?;
@@ -284,7 +287,8 @@ fn short_record(bytes: &[u8], at: usize) -> Option<(usize, i64, bool)> {
     }
     let (value, at) = varint(bytes, at + used as usize / 8 + key.max(0) as usize)?;
     let at = at.checked_add(value.max(0) as usize)?;
-    // Where the next one begins is told by the length alone, so that the processor need not wait for the rest of this one.
+    // Where the next one begins is told by the length alone, so that the processor need not wait
+    // for the rest of this one.
     let next = body.wrapping_add(size as usize);
     let whole = *bytes.get(at)? == 0 && at + 1 == next;
     whole.then_some((next, timestamp_delta, key >= 0))

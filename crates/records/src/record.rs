@@ -1,4 +1,5 @@
-//! Single records inside a batch. Headers are a raw ordered list: keys are bytes, repeated keys stay, values may be null.
+//! Single records inside a batch. Headers are a raw ordered list: keys are bytes, repeated keys
+//! stay, values may be null.
 
 use bytes::Bytes;
 
@@ -41,8 +42,8 @@ pub struct RecordIter {
     over: bool,
 }
 
-/// Records of the batch at the start of `batch`. Uncompressed keys and values share the buffer; compressed ones are
-/// decompressed to at most `limit` bytes.
+/// Records of the batch at the start of `batch`. Uncompressed keys and values share the buffer;
+/// compressed ones are decompressed to at most `limit` bytes.
 pub fn records(batch: &Bytes, limit: usize) -> Result<RecordIter, RecordsError> {
     let view = BatchView::first(batch)?;
     let (header, end) = (view.header, view.bytes.len());

@@ -1,4 +1,5 @@
-//! Batches: header rules, patches, records, codecs, control records; and that no bytes whatever make the crate panic.
+//! Batches: header rules, patches, records, codecs, control records; and that no bytes whatever
+//! make the crate panic.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -119,7 +120,8 @@ fn lz4_is_framed_as_the_java_client_does() {
 
 #[test]
 fn a_zstd_window_above_the_limit_is_refused() {
-    // Frame header: magic, descriptor without single segment, window descriptor of 2^28, then an empty last raw block.
+    // Frame header: magic, descriptor without single segment, window descriptor of 2^28, then an
+    // empty last raw block.
     let frame = [
         0x28,
         0xb5,

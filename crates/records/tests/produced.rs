@@ -1,4 +1,5 @@
-//! What a producer may send, and that reading compressed records is bounded in memory and can be stopped.
+//! What a producer may send, and that reading compressed records is bounded in memory and can be
+//! stopped.
 
 use proptest::prelude::*;
 use tarn_records::{
@@ -104,7 +105,8 @@ fn a_batch_keeps_its_records_in_every_other_codec() {
 }
 
 proptest! {
-    /// Whatever is flipped, nothing panics; and what the walk takes, the reader of records takes too.
+    /// Whatever is flipped, nothing panics; and what the walk takes, the reader of records takes
+    /// too.
     #[test]
     fn damage_is_refused_or_readable(
         codec in 0..5usize,
