@@ -1,4 +1,5 @@
-//! Kafka's small text files: offset checkpoints and the epoch checkpoint; and how a file is replaced without ever being half there.
+//! Kafka's small text files: offset checkpoints and the epoch checkpoint; and how a file is
+//! replaced without ever being half there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,14 +13,16 @@ use crate::types::EpochEntry;
 pub(crate) const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
 /// Per directory: high watermarks.
 pub(crate) const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
-/// Per directory: log start offsets above the first segment's base. Kept for Kafka and its tools; ours stand in `partition.metadata`.
+/// Per directory: log start offsets above the first segment's base. Kept for Kafka and its tools;
+/// ours stand in `partition.metadata`.
 pub(crate) const LOG_STARTS: &str = "log-start-offset-checkpoint";
 /// Per partition: leader epochs and their start offsets.
 pub(crate) const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
 
 const FORMAT_VERSION: &str = "0";
 
-/// Replaces `path` by `content`: temp file, fsync, rename, fsync of the directory (the last two syncs only if `durable`).
+/// Replaces `path` by `content`: temp file, fsync, rename, fsync of the directory (the last two
+/// syncs only if `durable`).
 pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> io::Result<()> {
     let temp = path.with_added_extension("tmp");
     let mut f = private::create_file(&temp)?;

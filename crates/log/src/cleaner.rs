@@ -1,9 +1,12 @@
-//! The log cleaner: what `cleanup.policy=compact` does to a log. A run reads the keys of what was not cleaned yet into a map of bounded size,
-//! then writes every closed segment anew without the records that a later one of the same key replaces. Offsets stay what they are.
+//! The log cleaner: what `cleanup.policy=compact` does to a log. A run reads the keys of what was
+//! not cleaned yet into a map of bounded size, then writes every closed segment anew without the
+//! records that a later one of the same key replaces. Offsets stay what they are.
 //!
-//! A new segment is written as `.log.cleaned`, synced, and called `.log.swap`; from then on it stands for the segments it was made from, also
-//! when the broker dies in the middle: [`finish_swaps`] goes on at the next start. So that it tells where those end, its last batch is kept,
-//! without records when none of them stays. Here: what is pure, and that start. The run itself is in `partition_log/clean.rs`.
+//! A new segment is written as `.log.cleaned`, synced, and called `.log.swap`; from then on it
+//! stands for the segments it was made from, also when the broker dies in the middle:
+//! [`finish_swaps`] goes on at the next start. So that it tells where those end, its last batch is
+//! kept, without records when none of them stays. Here: what is pure, and that start. The run
+//! itself is in `partition_log/clean.rs`.
 //!
 //! Guards F-13: internal topics do not grow without bound.
 
@@ -24,8 +27,8 @@ use crate::names;
 use crate::scan::{Scanner, Stop};
 use crate::state::LogDirState;
 
-/// Brings an interrupted run of the cleaner to an end, before the directory of a log is listed: what was not finished goes, what was finished
-/// takes its place.
+/// Brings an interrupted run of the cleaner to an end, before the directory of a log is listed:
+/// what was not finished goes, what was finished takes its place.
 pub(crate) fn finish_swaps(dir: &Path, state: &Arc<LogDirState>) -> Result<(), LogError> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

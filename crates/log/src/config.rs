@@ -17,15 +17,18 @@ pub enum TimestampType {
     LogAppendTime,
 }
 
-/// Topic-level settings of one log. All can be changed at run time by [`crate::PartitionLog::update_config`].
+/// Topic-level settings of one log. All can be changed at run time by
+/// [`crate::PartitionLog::update_config`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// `segment.bytes`: roll above this many bytes; a single larger batch still gets its own segment on the copy path.
+    /// `segment.bytes`: roll above this many bytes; a single larger batch still gets its own
+    /// segment on the copy path.
     pub segment_bytes: u32,
     /// `segment.ms`: roll when the first record of the segment is this much older than the append.
     pub segment_ms: i64,
-    /// `log.roll.min.interval.ms`: how fast segments may be rolled that are not full, after a burst of ten; 0 for no limit.
-    /// A roll that is only due waits; one that cannot wait (offsets that do not fit) is refused.
+    /// `log.roll.min.interval.ms`: how fast segments may be rolled that are not full, after a burst
+    /// of ten; 0 for no limit. A roll that is only due waits; one that cannot wait (offsets that do
+    /// not fit) is refused.
     pub roll_interval_ms: i64,
     /// `segment.index.bytes`: roll when an index would grow above this.
     pub segment_index_bytes: u32,
@@ -37,15 +40,18 @@ pub struct LogConfig {
     pub retention_bytes: i64,
     /// `cleanup.policy` contains `delete`.
     pub delete: bool,
-    /// `cleanup.policy` contains `compact`: client records must have keys, and the cleaner keeps the last one of each key.
+    /// `cleanup.policy` contains `compact`: client records must have keys, and the cleaner keeps
+    /// the last one of each key.
     pub compact: bool,
     /// `delete.retention.ms`: how long the cleaner leaves a tombstone after it first saw it.
     pub delete_retention_ms: i64,
     /// `min.compaction.lag.ms`: records younger than this are not cleaned.
     pub min_compaction_lag_ms: i64,
-    /// `min.cleanable.dirty.ratio` in millionths: a log is cleaned when a larger share of it is new.
+    /// `min.cleanable.dirty.ratio` in millionths: a log is cleaned when a larger share of it is
+    /// new.
     pub min_cleanable_dirty_ppm: u32,
-    /// `compression.type`: what producers' batches are brought into; `None` keeps what the producer chose.
+    /// `compression.type`: what producers' batches are brought into; `None` keeps what the producer
+    /// chose.
     pub compression: Option<Compressor>,
     /// `max.message.bytes`: largest batch a leader append takes. Not applied on the copy path.
     pub max_message_bytes: u32,
@@ -57,7 +63,8 @@ pub struct LogConfig {
     pub timestamp_after_max_ms: i64,
     /// `producer.id.expiration.ms`.
     pub producer_id_expiration_ms: i64,
-    /// `producer.ids.per.partition.max`: more producers than these are forgotten, the one idle longest first.
+    /// `producer.ids.per.partition.max`: more producers than these are forgotten, the one idle
+    /// longest first.
     pub producer_ids_max: usize,
 }
 
@@ -87,15 +94,18 @@ impl Default for LogConfig {
     }
 }
 
-/// How to open a log. [`crate::LogDir::open_log`] fills it from the checkpoints; tests may fill it by hand.
+/// How to open a log. [`crate::LogDir::open_log`] fills it from the checkpoints; tests may fill it
+/// by hand.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// The directory was closed cleanly: a log that ends at its recovery point is not checked again.
+    /// The directory was closed cleanly: a log that ends at its recovery point is not checked
+    /// again.
     pub clean_shutdown: bool,
-    /// Everything below was synced. `None` = unknown (checkpoint unreadable): check everything, but refuse to cut
-    /// sealed segments.
+    /// Everything below was synced. `None` = unknown (checkpoint unreadable): check everything, but
+    /// refuse to cut sealed segments.
     pub recovery_point: Option<i64>,
-    /// From the log-start checkpoint, whose lines go by name: believed only where the log bears it out.
+    /// From the log-start checkpoint, whose lines go by name: believed only where the log bears it
+    /// out.
     pub log_start_offset: i64,
     /// From the high-watermark checkpoint; clamped into the log.
     pub high_watermark: i64,

@@ -1,5 +1,6 @@
-//! How many files and sockets this process may have open, and who gets which share of them. A shortage of descriptors or of
-//! kernel memory is an answer to the one who asked; this file says how to recognise one.
+//! How many files and sockets this process may have open, and who gets which share of them. A
+//! shortage of descriptors or of kernel memory is an answer to the one who asked; this file says
+//! how to recognise one.
 //!
 //! Guards F-4: a shortage is an answer.
 
@@ -8,13 +9,14 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Kept back for everything that is neither a segment nor a client: listeners, the metadata log, checkpoints, connections to
-/// sources; one in this many descriptors …
+/// Kept back for everything that is neither a segment nor a client: listeners, the metadata log,
+/// checkpoints, connections to sources; one in this many descriptors …
 const KEPT_BACK_SHARE: u64 = 8;
 /// … within these bounds.
 const KEPT_BACK_MIN: u64 = 64;
 const KEPT_BACK_MAX: u64 = 2048;
-/// Most files of logs kept open, however high the limit is: each holds about 2 KiB of kernel memory.
+/// Most files of logs kept open, however high the limit is: each holds about 2 KiB of kernel
+/// memory.
 const LOG_FILES_MAX: u64 = 65_536;
 /// No budget of files is smaller than this: some appends open two or three.
 const LOG_FILES_MIN: u64 = 16;
@@ -31,8 +33,8 @@ pub struct DescriptorShares {
 }
 
 impl DescriptorShares {
-    /// Divides `limit` descriptors. `log_files_max` is the configured most for files of logs, `None` for what the limit
-    /// allows. What the logs may not use is left to connections.
+    /// Divides `limit` descriptors. `log_files_max` is the configured most for files of logs,
+    /// `None` for what the limit allows. What the logs may not use is left to connections.
     pub fn of(limit: u64, log_files_max: Option<u64>) -> DescriptorShares {
         let kept_back = (limit / KEPT_BACK_SHARE).clamp(KEPT_BACK_MIN, KEPT_BACK_MAX);
         let rest = limit.saturating_sub(kept_back);
@@ -58,8 +60,8 @@ pub fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Raises the soft limit of open descriptors to the hard one; gives the limit in force. The soft limit is low only for old
-/// programs that use `select`.
+/// Raises the soft limit of open descriptors to the hard one; gives the limit in force. The soft
+/// limit is low only for old programs that use `select`.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -74,8 +76,8 @@ pub fn raise_descriptor_limit() -> u64 {
     descriptor_limit()
 }
 
-/// Whether a call failed for want of descriptors or memory: it would have worked at another moment, and says nothing about
-/// the disk.
+/// Whether a call failed for want of descriptors or memory: it would have worked at another moment,
+/// and says nothing about the disk.
 pub fn is_shortage(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(

@@ -1,8 +1,10 @@
 //! One log directory: lock, checkpoints, clean-shutdown marker, and which partitions are in it.
 //!
-//! A checkpoint that cannot be read is warned about and replaced by the belief that loses nothing: recovery points become
-//! unknown (everything is checked), high watermarks and log starts fall back to the start of the log. So do recovery points when their file is
-//! not there although partitions are. Lines go by name: they are taken out with their partition, and believed only where the log bears them out.
+//! A checkpoint that cannot be read is warned about and replaced by the belief that loses nothing:
+//! recovery points become unknown (everything is checked), high watermarks and log starts fall back
+//! to the start of the log. So do recovery points when their file is not there although partitions
+//! are. Lines go by name: they are taken out with their partition, and believed only where the log
+//! bears them out.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -26,7 +28,8 @@ use crate::state::LogDirState;
 
 const LOCK: &str = ".lock";
 const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
-/// Threads that close logs. Each waits for the disk most of its time, and syncs that wait together share a commit of the file system.
+/// Threads that close logs. Each waits for the disk most of its time, and syncs that wait together
+/// share a commit of the file system.
 const CLOSING_THREADS_MAX: usize = 16;
 /// Subdirectories that hold no partition of clients.
 const METADATA_TOPIC: &str = "__cluster_metadata";
@@ -55,7 +58,8 @@ struct Lines {
     unwritten: bool,
 }
 
-/// An opened, locked log directory. Dropping it releases the lock without writing anything (like a crash).
+/// An opened, locked log directory. Dropping it releases the lock without writing anything (like a
+/// crash).
 #[derive(Debug)]
 pub struct LogDir {
     path: PathBuf,
@@ -70,14 +74,16 @@ pub struct LogDir {
     high_watermarks: Mutex<Lines>,
     log_starts: Mutex<Lines>,
     logs: Mutex<BTreeMap<Key, Arc<PartitionLog>>>,
-    /// Held while a partition is opened or deleted: two recoveries of the same files would cut under each other.
+    /// Held while a partition is opened or deleted: two recoveries of the same files would cut
+    /// under each other.
     busy: Mutex<BTreeMap<Key, Arc<Mutex<()>>>>,
 }
 
 impl LogDir {
-    /// Creates the directory when needed, takes `.lock` (fails with `Locked`), reads the checkpoints (an unreadable one is
-    /// warned about and replaced by the safest belief), and consumes the clean-shutdown marker: it is deleted and the
-    /// directory fsynced before this returns. Leftover `*-delete` directories are removed.
+    /// Creates the directory when needed, takes `.lock` (fails with `Locked`), reads the
+    /// checkpoints (an unreadable one is warned about and replaced by the safest belief), and
+    /// consumes the clean-shutdown marker: it is deleted and the directory fsynced before this
+    /// returns. Leftover `*-delete` directories are removed.
     pub fn open(path: &Path) -> Result<Arc<LogDir>, LogError> {
         let failed = |context| {
             move |e: io::Error| LogError::Io {
@@ -134,12 +140,13 @@ impl LogDir {
     pub fn directory_id(&self) -> Option<&str> {
         self.directory_id.as_deref()
     }
-    /// Whether the file of the recovery points was missing at the opening, with no partition beside it: the directory is new, or was emptied.
+    /// Whether the file of the recovery points was missing at the opening, with no partition beside
+    /// it: the directory is new, or was emptied.
     pub fn is_without_recovery_points(&self) -> bool {
         self.recovery_points_missing
     }
-    /// Writes the file of the recovery points where it is missing, so that its absence means something from now on. Call it once it is clear that
-    /// nothing is missing.
+    /// Writes the file of the recovery points where it is missing, so that its absence means
+    /// something from now on. Call it once it is clear that nothing is missing.
     pub fn begin_recovery_points(&self) -> Result<(), LogError> {
         let path = self.path.join(checkpoint::RECOVERY_POINTS);
         if !self.recovery_points_missing || path.exists() {
@@ -191,8 +198,9 @@ impl LogDir {
         out.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
         Ok(out)
     }
-    /// Opens (or gives the already open) log of a partition; recovers it by the checkpoints. The log of a partition that
-    /// has nothing on disk costs no file and no descriptor. Fails when the directory on disk has another topic id.
+    /// Opens (or gives the already open) log of a partition; recovers it by the checkpoints. The
+    /// log of a partition that has nothing on disk costs no file and no descriptor. Fails when the
+    /// directory on disk has another topic id.
     pub fn open_log(
         &self,
         topic: &str,
@@ -237,9 +245,10 @@ impl LogDir {
             .get(&(topic.to_owned(), partition))
             .cloned()
     }
-    /// Removes a partition for good: closes, forgets its checkpoint lines, renames to `…-delete`, then deletes the files. Also removes a
-    /// directory whose log is not open. Needs no space: on a full disk the lines are taken out once the files are gone, or count for nothing
-    /// until they can be.
+    /// Removes a partition for good: closes, forgets its checkpoint lines, renames to `…-delete`,
+    /// then deletes the files. Also removes a directory whose log is not open. Needs no space: on a
+    /// full disk the lines are taken out once the files are gone, or count for nothing until they
+    /// can be.
     pub fn delete_log(&self, topic: &str, partition: i32) -> Result<(), LogError> {
         self.state.check_online()?;
         let key = (topic.to_owned(), partition);
@@ -248,7 +257,8 @@ impl LogDir {
         let log = self.logs.lock().remove(&key);
         self.high_watermarks.lock().forget(|k| *k == key);
         self.log_starts.lock().forget(|k| *k == key);
-        // Its line must not outlive it: a new partition of that name would be believed up to a foreign offset.
+        // Its line must not outlive it: a new partition of that name would be believed up to a
+        // foreign offset.
         let forget = || {
             self.state
                 .forget_recovery_points(|t, p| (t, p) != (topic, partition))
@@ -263,7 +273,8 @@ impl LogDir {
             done => done,
         }
     }
-    /// Renames the folder of a partition that nobody knows out of the way, and forgets the lines of its name. Gives the new path.
+    /// Renames the folder of a partition that nobody knows out of the way, and forgets the lines of
+    /// its name. Gives the new path.
     pub fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
         self.state.check_online()?;
         let key = (stray.topic.clone(), stray.partition);
@@ -279,13 +290,15 @@ impl LogDir {
         self.forget_lines(|t, p| (t, p) != (&key.0, key.1))?;
         Ok(away)
     }
-    /// Takes the checkpoint lines out that `keep` does not name: partitions that are not in the metadata any more.
+    /// Takes the checkpoint lines out that `keep` does not name: partitions that are not in the
+    /// metadata any more.
     pub fn forget_lines(&self, keep: impl Fn(&str, i32) -> bool) -> Result<(), LogError> {
         self.high_watermarks.lock().forget(|k| !keep(&k.0, k.1));
         self.log_starts.lock().forget(|k| !keep(&k.0, k.1));
         self.state.forget_recovery_points(keep)
     }
-    /// Whether a partition has its folder here, not one of another topic id, or should have one by its recovery point.
+    /// Whether a partition has its folder here, not one of another topic id, or should have one by
+    /// its recovery point.
     pub fn holds(&self, topic: &str, partition: i32, topic_id: Option<&str>) -> bool {
         let folder = self.path.join(names::partition_dir(topic, partition));
         if folder.is_dir() {
@@ -309,10 +322,12 @@ impl LogDir {
         busy.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(busy.entry(key.clone()).or_default())
     }
-    /// Writes the three checkpoint files from the open logs (call it every few seconds), and log starts to where they are believed. Lines of
-    /// partitions that are not open are kept as they were read.
+    /// Writes the three checkpoint files from the open logs (call it every few seconds), and log
+    /// starts to where they are believed. Lines of partitions that are not open are kept as they
+    /// were read.
     pub fn write_checkpoints(&self) -> Result<(), LogError> {
-        // The logs are looked up under the lock of each file: a partition that is deleted meanwhile must not get its line back.
+        // The logs are looked up under the lock of each file: a partition that is deleted meanwhile
+        // must not get its line back.
         self.state.replace_recovery_points(|points| {
             for (k, log) in self.logs.lock().iter() {
                 if log.segment_count() > 0 {
@@ -365,10 +380,12 @@ impl LogDir {
         lines.unwritten = false;
         Ok(())
     }
-    /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the clean-shutdown marker. After
-    /// an unclean start there is no marker as long as a partition on disk was not opened: nobody has recovered it yet.
+    /// Closes every log cleanly, writes the checkpoints and, only if all of that succeeded, the
+    /// clean-shutdown marker. After an unclean start there is no marker as long as a partition on
+    /// disk was not opened: nobody has recovered it yet.
     ///
-    /// Whatever the outcome, the directory is free for another process afterwards, although somebody may still hold this object.
+    /// Whatever the outcome, the directory is free for another process afterwards, although
+    /// somebody may still hold this object.
     pub fn close_clean(&self, broker_epoch: i64) -> Result<(), LogError> {
         let closed = self.close_and_mark(broker_epoch);
         let unlocked = rustix::fs::fcntl_lock(&self.lock, rustix::fs::FlockOperation::Unlock);
@@ -519,8 +536,9 @@ fn read_recovery_points(dir: &Path) -> Result<Option<Offsets>, LogError> {
     Ok(Some(Offsets::new()))
 }
 
-/// Reads an offset checkpoint: empty when there is no file, `None` when the file cannot be believed.
-/// Error: it could not be opened for want of descriptors or memory, which says nothing about it.
+/// Reads an offset checkpoint: empty when there is no file, `None` when the file cannot be
+/// believed. Error: it could not be opened for want of descriptors or memory, which says nothing
+/// about it.
 fn read_offsets(path: &Path) -> Result<Option<Offsets>, LogError> {
     let parsed = match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some(Offsets::new())),

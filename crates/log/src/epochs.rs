@@ -1,4 +1,5 @@
-//! The leader epoch cache (KIP-101, KIP-279): which epoch starts at which offset. Pure; the log persists it.
+//! The leader epoch cache (KIP-101, KIP-279): which epoch starts at which offset. Pure; the log
+//! persists it.
 
 use crate::types::{EpochEndOffset, EpochEntry};
 
@@ -18,8 +19,9 @@ impl EpochCache {
     pub(crate) fn latest(&self) -> Option<i32> {
         self.entries.last().map(|e| e.epoch)
     }
-    /// Notes that `epoch` starts at `offset`; an epoch not above the latest changes nothing. Entries that start at or above
-    /// `offset` had no record and go. Gives whether anything changed.
+    /// Notes that `epoch` starts at `offset`; an epoch not above the latest changes nothing.
+    /// Entries that start at or above `offset` had no record and go. Gives whether anything
+    /// changed.
     pub(crate) fn assign(&mut self, epoch: i32, offset: i64) -> bool {
         if epoch < 0 || self.latest().is_some_and(|l| l >= epoch) {
             return false;
@@ -57,8 +59,8 @@ impl EpochCache {
         let n = self.entries.partition_point(|e| e.start_offset <= offset);
         Some(self.entries[n.checked_sub(1)?].epoch)
     }
-    /// Largest known epoch ≤ `epoch` and its end; below the first known epoch: that epoch asked for, ending where the
-    /// first known one starts. `None` above the latest.
+    /// Largest known epoch ≤ `epoch` and its end; below the first known epoch: that epoch asked
+    /// for, ending where the first known one starts. `None` above the latest.
     pub(crate) fn end_offset_for(&self, epoch: i32, log_end: i64) -> Option<EpochEndOffset> {
         if epoch < 0 {
             return None;

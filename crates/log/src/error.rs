@@ -1,4 +1,5 @@
-//! The one error type of this room. Mapping to Kafka error codes is done by the rooms that answer clients.
+//! The one error type of this room. Mapping to Kafka error codes is done by the rooms that answer
+//! clients.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use tarn_records::RecordsError;
 
 use crate::descriptors::is_shortage;
 
-/// Why a log operation was refused or failed. Cheap to clone: one failed fsync is told to many waiters.
+/// Why a log operation was refused or failed. Cheap to clone: one failed fsync is told to many
+/// waiters.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -25,7 +27,8 @@ pub enum LogError {
     /// The bytes are not a good batch (CORRUPT_MESSAGE); says which rule failed.
     #[error("batch refused: {0}")]
     BadBatch(#[from] RecordsError),
-    /// A batch of message format v0 or v1, which no Kafka ≥ 4 writes and whose epochs cannot be followed.
+    /// A batch of message format v0 or v1, which no Kafka ≥ 4 writes and whose epochs cannot be
+    /// followed.
     #[error(
         "batch at offset {offset} has message format v{magic}, only v2 is stored: convert the topic at its source"
     )]
@@ -51,7 +54,8 @@ pub enum LogError {
         /// What it is.
         log_end: i64,
     },
-    /// A mirrored batch carries a lower leader epoch than the log already holds, or an epoch below −1.
+    /// A mirrored batch carries a lower leader epoch than the log already holds, or an epoch below
+    /// −1.
     #[error(
         "batch at offset {offset} has leader epoch {epoch}, the log already has epoch {latest}"
     )]
@@ -75,7 +79,8 @@ pub enum LogError {
         /// The highest that its sender may use.
         claimed: i32,
     },
-    /// This mirror append was overtaken by a truncation, another append or a close; start a new one.
+    /// This mirror append was overtaken by a truncation, another append or a close; start a new
+    /// one.
     #[error("mirror append was overtaken by another writer, start it again at the log end")]
     Superseded,
     /// One batch is above `max.message.bytes` (MESSAGE_TOO_LARGE).
@@ -146,8 +151,8 @@ pub enum LogError {
         /// File being written.
         path: PathBuf,
     },
-    /// Descriptors or memory were short at that moment. Nothing was changed; the directory is not to blame, and the same
-    /// call works once others have given theirs back.
+    /// Descriptors or memory were short at that moment. Nothing was changed; the directory is not
+    /// to blame, and the same call works once others have given theirs back.
     #[error("cannot {what} {}: {reason}; try again, or raise the limit of open files", path.display())]
     Shortage {
         /// What was being done.
@@ -193,7 +198,8 @@ pub enum LogError {
         /// The system's answer.
         source: Arc<std::io::Error>,
     },
-    /// Damage in a part of the log that had been synced: never cut silently, an operator must decide.
+    /// Damage in a part of the log that had been synced: never cut silently, an operator must
+    /// decide.
     #[error("{} is damaged at byte {position} (offset about {offset}): {reason}", path.display())]
     Damaged {
         /// The segment.
@@ -255,7 +261,8 @@ impl LogError {
             source: Arc::new(e),
         }
     }
-    /// Whether the same call may work in a moment, without anybody's doing, and nothing is lost by it.
+    /// Whether the same call may work in a moment, without anybody's doing, and nothing is lost by
+    /// it.
     pub fn is_shortage(&self) -> bool {
         matches!(self, LogError::Shortage { .. } | LogError::NoSpace { .. })
     }

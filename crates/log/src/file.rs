@@ -1,5 +1,6 @@
-//! One file of a log: opened when it is needed, closed when the process has too many open. Every write and sync of segment
-//! files goes through here. Not here: which files are closed (`open_files`), what a failure means for the directory (`state`).
+//! One file of a log: opened when it is needed, closed when the process has too many open. Every
+//! write and sync of segment files goes through here. Not here: which files are closed
+//! (`open_files`), what a failure means for the directory (`state`).
 
 use std::fs::File;
 use std::io;
@@ -25,8 +26,8 @@ pub(crate) struct FileHandle {
     state: Arc<LogDirState>,
     open: Mutex<Option<Arc<File>>>,
     touched: Touched,
-    /// Has bytes that no sync has covered. Set before a write and again after it: whoever clears it in between may not have
-    /// covered that write.
+    /// Has bytes that no sync has covered. Set before a write and again after it: whoever clears it
+    /// in between may not have covered that write.
     dirty: AtomicBool,
     /// Another file takes this name: it is not opened any more.
     retired: AtomicBool,
@@ -96,14 +97,15 @@ impl FileHandle {
             self.state.open_files.give_back_place();
         }
     }
-    /// Takes a file that has this handle's content but not its name yet. It stays open until [`Self::close`].
+    /// Takes a file that has this handle's content but not its name yet. It stays open until
+    /// [`Self::close`].
     pub(crate) fn hold_open(&self, file: File) -> io::Result<()> {
         self.state.open_files.take_place(Purpose::Write)?;
         *self.open.lock() = Some(Arc::new(file));
         Ok(())
     }
-    /// Another file is about to take its name: whoever has it open keeps it, everybody else finds nothing. Gives the open file, so that its
-    /// blocks are not freed right here.
+    /// Another file is about to take its name: whoever has it open keeps it, everybody else finds
+    /// nothing. Gives the open file, so that its blocks are not freed right here.
     pub(crate) fn retire(&self) -> Option<Arc<File>> {
         let mut open = self.open.lock();
         self.retired.store(true, Ordering::Relaxed);
@@ -113,7 +115,8 @@ impl FileHandle {
         }
         file
     }
-    /// Closes it when nobody uses it and every byte is synced; also when it was used `lately`, if that is said.
+    /// Closes it when nobody uses it and every byte is synced; also when it was used `lately`, if
+    /// that is said.
     pub(crate) fn close_if_idle(&self, lately: bool) -> Idle {
         let Some(mut open) = self.open.try_lock() else {
             return Idle::Used;
@@ -143,7 +146,8 @@ impl FileHandle {
         made.map(|_| ())
             .map_err(|e| self.state.write_failed("create", &self.path, &e))
     }
-    /// Writes all of `bytes` at `position`, creating the file when needed. On error the bytes there are undefined.
+    /// Writes all of `bytes` at `position`, creating the file when needed. On error the bytes there
+    /// are undefined.
     pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], position: u64) -> Result<(), LogError> {
         self.state.check_online()?;
         let _busy = stall::enter(&self.state);
@@ -158,7 +162,8 @@ impl FileHandle {
         // A write that came back after its directory was given up did not happen for anybody.
         self.state.check_online()
     }
-    /// Reserves blocks for `range` without changing the length. Nobody depends on it, so its errors are harmless.
+    /// Reserves blocks for `range` without changing the length. Nobody depends on it, so its errors
+    /// are harmless.
     pub(crate) fn reserve(self: &Arc<Self>, range: std::ops::Range<u64>) -> io::Result<()> {
         let _busy = stall::enter(&self.state);
         let len = range.end.saturating_sub(range.start);
@@ -179,8 +184,8 @@ impl FileHandle {
         self.dirty.store(true, Ordering::Release);
         done.map_err(|e| self.state.fatal("truncate", &self.path, &e))
     }
-    /// fdatasync. A failure is final: the kernel may have dropped the pages. Without a descriptor for it the file stays as
-    /// it is.
+    /// fdatasync. A failure is final: the kernel may have dropped the pages. Without a descriptor
+    /// for it the file stays as it is.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<(), LogError> {
         self.state.check_online()?;
         let file = match self.get_with(Purpose::Write, false) {

@@ -1,8 +1,8 @@
-//! Offset and time index of one segment, in Kafka's formats: big-endian `(relative offset i32, position i32)` and
-//! `(timestamp i64, relative offset i32)`.
+//! Offset and time index of one segment, in Kafka's formats: big-endian
+//! `(relative offset i32, position i32)` and `(timestamp i64, relative offset i32)`.
 //!
-//! New entries sit in memory until [`EntryFile::spill`]; older ones are in the file and are read with pread. Readers take
-//! a lock that is never held over I/O of the writer.
+//! New entries sit in memory until [`EntryFile::spill`]; older ones are in the file and are read
+//! with pread. Readers take a lock that is never held over I/O of the writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use crate::error::LogError;
 use crate::file::FileHandle;
 use crate::state::LogDirState;
 
-/// Entries held in memory before they are written out (8 KiB of log per KiB of index at most is at stake in a crash,
-/// and recovery rebuilds it).
+/// Entries held in memory before they are written out (8 KiB of log per KiB of index at most is at
+/// stake in a crash, and recovery rebuilds it).
 const PENDING_MAX: usize = 512;
 
 /// An append-only file of fixed-size entries.
@@ -210,8 +210,9 @@ impl OffsetIndex {
         self.entries.push(e);
         self.entries.spill_if_many()
     }
-    /// The last entry at or below `offset`: last offset of a batch, and its position. A forward walk from there finds
-    /// `offset`, if the entry is right: compare it with the batch. `None`: walk from the start.
+    /// The last entry at or below `offset`: last offset of a batch, and its position. A forward
+    /// walk from there finds `offset`, if the entry is right: compare it with the batch. `None`:
+    /// walk from the start.
     pub(crate) fn lookup(&self, offset: i64) -> Result<Option<(i64, u64)>, LogError> {
         let n = self
             .entries
@@ -251,7 +252,8 @@ impl OffsetIndex {
     }
 }
 
-/// The time index: (largest timestamp so far, last offset of the batch that has it), rising in both.
+/// The time index: (largest timestamp so far, last offset of the batch that has it), rising in
+/// both.
 #[derive(Debug)]
 pub(crate) struct TimeIndex {
     base: i64,
@@ -305,8 +307,8 @@ impl TimeIndex {
         self.entries.push(e);
         self.entries.spill_if_many()
     }
-    /// The last entry below `timestamp`: no record in front of its batch has a timestamp ≥ `timestamp`, if the entry is
-    /// right: compare it with the batch. `None`: look from the start.
+    /// The last entry below `timestamp`: no record in front of its batch has a timestamp ≥
+    /// `timestamp`, if the entry is right: compare it with the batch. `None`: look from the start.
     pub(crate) fn lookup(&self, timestamp: i64) -> Result<Option<(i64, i64)>, LogError> {
         let n = self
             .entries

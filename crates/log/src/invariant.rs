@@ -1,5 +1,6 @@
-//! Checks of invariants in running code; docs/invariants.md is their catalogue. A broken invariant is a defect of this
-//! program, never of a caller: debug builds panic, release builds count it and tell it in the log.
+//! Checks of invariants in running code; docs/invariants.md is their catalogue. A broken invariant
+//! is a defect of this program, never of a caller: debug builds panic, release builds count it and
+//! tell it in the log.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +36,8 @@ impl InvariantCheck {
         self.count(found);
     }
 
-    /// Counts; gives whether it was told in the log, which is ever more seldom: the first time, the second, the fourth.
+    /// Counts; gives whether it was told in the log, which is ever more seldom: the first time, the
+    /// second, the fourth.
     fn count(&self, found: fmt::Arguments<'_>) -> bool {
         BROKEN.fetch_add(1, Ordering::Relaxed);
         let times = self.broken.fetch_add(1, Ordering::Relaxed) + 1;
@@ -51,8 +53,8 @@ impl InvariantCheck {
     }
 }
 
-/// `invariant!("L-1", holds, "what was found: {value}")`: a panic in debug builds when it does not hold; in release
-/// builds a counter ([`invariants_broken`]) and a line of log.
+/// `invariant!("L-1", holds, "what was found: {value}")`: a panic in debug builds when it does not
+/// hold; in release builds a counter ([`invariants_broken`]) and a line of log.
 #[macro_export]
 macro_rules! invariant {
     ($id:literal, $holds:expr, $($found:tt)+) => {

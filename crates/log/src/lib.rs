@@ -1,20 +1,26 @@
-//! The partition log: segments, indexes, leader epochs, producer state, recovery, retention, and the log directory
-//! that holds them, in Kafka's own file formats.
+//! The partition log: segments, indexes, leader epochs, producer state, recovery, retention, and
+//! the log directory that holds them, in Kafka's own file formats.
 //!
-//! Three layers, each knowing only the one below: `Segment` (one `.log` and its indexes), [`PartitionLog`] (an ordered
-//! list of segments, shared with readers as a snapshot; offsets, epochs, producers, transactions, limits), [`LogDir`]
-//! (lock file, checkpoints, clean-shutdown marker). [`Syncer`] is the group commit beside them.
+//! Three layers, each knowing only the one below: `Segment` (one `.log` and its indexes),
+//! [`PartitionLog`] (an ordered list of segments, shared with readers as a snapshot; offsets,
+//! epochs, producers, transactions, limits), [`LogDir`] (lock file, checkpoints, clean-shutdown
+//! marker). [`Syncer`] is the group commit beside them.
 //!
-//! What it may touch: files under the log directory, nothing else. No network, no async runtime, no clock (time comes
-//! in as `now_ms`, epoch milliseconds); only [`Syncer`], the watchdog of the disks (`stall`) and the thread that closes files
-//! (`open_files`) are threads and have a monotonic clock. Every call may block on disk.
+//! What it may touch: files under the log directory, nothing else. No network, no async runtime, no
+//! clock (time comes in as `now_ms`, epoch milliseconds); only [`Syncer`], the watchdog of the
+//! disks (`stall`) and the thread that closes files (`open_files`) are threads and have a monotonic
+//! clock. Every call may block on disk.
 //!
 //! Invariants (docs/invariants.md):
-//! * L-1 the log end offset only moves forward, except by truncation; it moves by whole, checked batches only.
-//! * L-2 readers never wait for a writer: they take a snapshot of the segment list and of the log end.
-//! * L-3 a file never holds bytes past the log end when the writer lock is free, except those of a live [`MirrorAppend`].
-//! * L-4 a failed write (other than for want of space, descriptors or memory) or a failed fsync takes the whole directory
-//!   offline, for good; so does a call that does not come back for the configured time.
+//! * L-1 the log end offset only moves forward, except by truncation; it moves by whole, checked
+//!   batches only.
+//! * L-2 readers never wait for a writer: they take a snapshot of the segment list and of the log
+//!   end.
+//! * L-3 a file never holds bytes past the log end when the writer lock is free, except those of a
+//!   live [`MirrorAppend`].
+//! * L-4 a failed write (other than for want of space, descriptors or memory) or a failed fsync
+//!   takes the whole directory offline, for good; so does a call that does not come back for the
+//!   configured time.
 //! * L-5 every offset below `recovery_point()` was fdatasync'ed.
 //! * L-6 log start offset ≤ high watermark ≤ log end offset.
 //! * L-7 the leader epochs of a log's batches never go back.

@@ -63,7 +63,8 @@ impl MetaProperties {
             directory_id: value("directory.id"),
         }))
     }
-    /// Writes it atomically (temp, fsync, rename, fsync of the directory), creating `dir` when needed.
+    /// Writes it atomically (temp, fsync, rename, fsync of the directory), creating `dir` when
+    /// needed.
     pub fn write(&self, dir: &Path) -> Result<(), LogError> {
         let path = dir.join(FILE);
         let mut text = format!("#\ncluster.id={}\n", self.cluster_id);

@@ -1,8 +1,9 @@
-//! Verbatim append by pieces (mirror path, followers): bytes go to the file as they arrive, the log end moves only on
-//! whole batches whose header and CRC are good. No size, timestamp or sequence limits of the produce path apply here.
+//! Verbatim append by pieces (mirror path, followers): bytes go to the file as they arrive, the log
+//! end moves only on whole batches whose header and CRC are good. No size, timestamp or sequence
+//! limits of the produce path apply here.
 //!
-//! Between two pushes nothing is locked: the unfinished batch stands behind the published size, and a token tells whether
-//! another writer has cut it meanwhile.
+//! Between two pushes nothing is locked: the unfinished batch stands behind the published size, and
+//! a token tells whether another writer has cut it meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,9 +33,11 @@ pub struct MirrorAppendInfo {
     pub max_timestamp: i64,
     /// Leader epoch of the last batch, −1 when none.
     pub last_leader_epoch: i32,
-    /// Bytes of a cut-off last batch that were received and dropped (normal at the end of a Fetch answer).
+    /// Bytes of a cut-off last batch that were received and dropped (normal at the end of a Fetch
+    /// answer).
     pub partial_tail_bytes: u64,
-    /// First and last offset of a batch that reaches beyond [`MirrorBounds::offset_end`]: it and what followed were left out.
+    /// First and last offset of a batch that reaches beyond [`MirrorBounds::offset_end`]: it and
+    /// what followed were left out.
     pub beyond: Option<(i64, i64)>,
 }
 
@@ -43,8 +46,9 @@ pub struct MirrorAppendInfo {
 pub struct MirrorBounds {
     /// Highest leader epoch a batch may carry; one above it is an error.
     pub leader_epoch_max: i32,
-    /// Every offset is below this (the sender's high watermark); the append ends in front of the first batch that is not. No error: a
-    /// Kafka takes the high watermark of its answer a moment before it reads the records.
+    /// Every offset is below this (the sender's high watermark); the append ends in front of the
+    /// first batch that is not. No error: a Kafka takes the high watermark of its answer a moment
+    /// before it reads the records.
     pub offset_end: i64,
 }
 
@@ -67,8 +71,9 @@ impl MirrorBounds {
     }
 }
 
-/// A verbatim append under way. `Send + 'static`; holds no lock between pushes, so it may live across awaits. Dropping it (or
-/// an error) cuts the unfinished batch; whole batches pushed before stay, and are visible (`log_end_offset`) at once.
+/// A verbatim append under way. `Send + 'static`; holds no lock between pushes, so it may live
+/// across awaits. Dropping it (or an error) cuts the unfinished batch; whole batches pushed before
+/// stay, and are visible (`log_end_offset`) at once.
 #[derive(Debug)]
 pub struct MirrorAppend {
     log: Arc<PartitionLog>,
@@ -108,9 +113,9 @@ struct Run {
 }
 
 impl PartitionLog {
-    /// Begins a verbatim append (mirror, follower) at the log end, which must be `expected_offset`. Bytes are pushed in
-    /// pieces of any cut; see [`MirrorAppend`]. Only one is alive: a newer one, a leader append, a truncation or a close
-    /// supersedes it.
+    /// Begins a verbatim append (mirror, follower) at the log end, which must be `expected_offset`.
+    /// Bytes are pushed in pieces of any cut; see [`MirrorAppend`]. Only one is alive: a newer one,
+    /// a leader append, a truncation or a close supersedes it.
     pub fn mirror_append(
         self: &Arc<Self>,
         expected_offset: i64,
@@ -168,8 +173,8 @@ impl MirrorAppend {
         self.bounds = bounds;
     }
 
-    /// Takes the next bytes, cut anywhere. On error nothing of the bad batch is kept, the batches before it are, and this
-    /// append is over. Writes to the page cache on the calling thread.
+    /// Takes the next bytes, cut anywhere. On error nothing of the bad batch is kept, the batches
+    /// before it are, and this append is over. Writes to the page cache on the calling thread.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), LogError> {
         let log = Arc::clone(&self.log);
         let mut w = log.lock_writer();
@@ -230,7 +235,8 @@ impl MirrorAppend {
         self.write(w, run, piece)
     }
 
-    /// Collects a header from `piece[at..]` and opens its batch once it is whole; gives the number of bytes used.
+    /// Collects a header from `piece[at..]` and opens its batch once it is whole; gives the number
+    /// of bytes used.
     fn begin_batch(
         &mut self,
         w: &mut Writer,
@@ -267,7 +273,8 @@ impl MirrorAppend {
         batch.crc.update(&head[BatchHeader::CRC_FROM..]);
         batch.keep_control(&head);
         if held_back {
-            // Its first bytes came with an earlier piece and were held back until the segment was known.
+            // Its first bytes came with an earlier piece and were held back until the segment was
+            // known.
             run.write_out(&self.log, w, piece)?;
             let end = run.position + head.len() as u64;
             self.log.mark_unpublished(w, &run.segment, end);
@@ -406,7 +413,8 @@ impl MirrorAppend {
     pub fn progress(&self) -> &MirrorAppendInfo {
         &self.info
     }
-    /// Ends the append; a cut-off last batch is dropped and counted. Error `Superseded` when another writer came in between.
+    /// Ends the append; a cut-off last batch is dropped and counted. Error `Superseded` when
+    /// another writer came in between.
     pub fn finish(mut self) -> Result<MirrorAppendInfo, LogError> {
         let log = Arc::clone(&self.log);
         let mut w = log.lock_writer();
@@ -476,7 +484,8 @@ impl Run {
             self.unwritten.end = bytes.end;
         }
     }
-    /// Leaves out unwritten bytes at or behind `position` (a bad batch); written ones are cut by the caller's error path.
+    /// Leaves out unwritten bytes at or behind `position` (a bad batch); written ones are cut by
+    /// the caller's error path.
     fn drop_from(&mut self, position: u64) {
         let keep = (position.saturating_sub(self.position) as usize).min(self.unwritten.len());
         self.unwritten.end = self.unwritten.start + keep;

@@ -1,4 +1,5 @@
-//! How files and directories are called. Kafka's names, parsed strictly: what is not ours is left alone.
+//! How files and directories are called. Kafka's names, parsed strictly: what is not ours is left
+//! alone.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

@@ -1,5 +1,6 @@
-//! The budget of open files over all logs of the process: who gets a descriptor, and whose is closed for it. Files that were
-//! not used lately are closed; when all of them have unsynced bytes, some are synced first. Not here: what a file is.
+//! The budget of open files over all logs of the process: who gets a descriptor, and whose is
+//! closed for it. Files that were not used lately are closed; when all of them have unsynced bytes,
+//! some are synced first. Not here: what a file is.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +15,8 @@ use crate::file::FileHandle;
 use crate::stall::Pace;
 use crate::state::LogDirState;
 
-/// Readers get no descriptor above this share of the budget, in eighths: answers that nobody takes must not keep producers out.
+/// Readers get no descriptor above this share of the budget, in eighths: answers that nobody takes
+/// must not keep producers out.
 const FOR_READERS: usize = 6;
 /// From this share on, in eighths, a thread closes files in the background …
 const CLOSE_FROM: usize = 7;
@@ -24,7 +26,8 @@ const CLOSE_TO: usize = 5;
 const SYNCED_AT_ONCE: usize = 8;
 /// With at least so many files of one directory to sync, one sync of their file system is cheaper.
 const TOGETHER_MIN: usize = 32;
-/// Rounds over the open files at most: the second meets what the first one found used, a third one what came in between.
+/// Rounds over the open files at most: the second meets what the first one found used, a third one
+/// what came in between.
 const ROUNDS: usize = 3;
 /// Longest wait for another one who makes room.
 const ROOM_WAIT: Duration = Duration::from_secs(1);
@@ -43,7 +46,8 @@ pub(crate) enum Purpose {
 pub(crate) struct OpenFiles {
     max: AtomicUsize,
     count: AtomicUsize,
-    /// Open files, those longest open first. One that is closed elsewhere leaves when its turn comes.
+    /// Open files, those longest open first. One that is closed elsewhere leaves when its turn
+    /// comes.
     clock: Mutex<VecDeque<Weak<FileHandle>>>,
     /// One at a time makes room; the others profit.
     making_room: Mutex<()>,
@@ -107,7 +111,8 @@ impl OpenFiles {
         count >= self.max.load(Ordering::Relaxed).saturating_sub(1).max(1)
     }
 
-    /// Takes a place for one more open file; closes others when there is none. Error: nothing can be closed now.
+    /// Takes a place for one more open file; closes others when there is none. Error: nothing can
+    /// be closed now.
     pub(crate) fn take_place(self: &Arc<Self>, purpose: Purpose) -> io::Result<()> {
         let limit = match purpose {
             Purpose::Read => self.eighths(FOR_READERS).max(1),
@@ -121,7 +126,8 @@ impl OpenFiles {
             return Ok(());
         }
         match purpose {
-            // A reader may be on a thread that must not wait for a sync; the background thread does that.
+            // A reader may be on a thread that must not wait for a sync; the background thread does
+            // that.
             Purpose::Read => {
                 let mut rounds = 0..ROUNDS;
                 while self.count.load(Ordering::Acquire) > limit && rounds.next().is_some() {
@@ -166,8 +172,9 @@ impl OpenFiles {
             }
         }
     }
-    /// One round over the open files: closes those without unsynced bytes that were not used since the last round. Gives
-    /// unsynced ones, those longest open first, and ends early when these are `at_once`.
+    /// One round over the open files: closes those without unsynced bytes that were not used since
+    /// the last round. Gives unsynced ones, those longest open first, and ends early when these are
+    /// `at_once`.
     fn close_idle(&self, limit: usize, at_once: usize) -> Vec<Arc<FileHandle>> {
         let mut unsynced = Vec::new();
         let mut clock = self.clock.lock();
@@ -268,7 +275,8 @@ pub(crate) enum Idle {
 
 /// Brings the bytes of `files` to the disk. A failure has taken their directory offline.
 fn sync_for_closing(state: &LogDirState, files: &[Arc<FileHandle>]) {
-    // A flush that finds a file clean waits for this, so that it never reports what is not on disk yet.
+    // A flush that finds a file clean waits for this, so that it never reports what is not on disk
+    // yet.
     let _closing = state.closing.lock();
     if files.len() >= TOGETHER_MIN && state.can_sync_file_system() {
         files.iter().for_each(|f| f.synced_with_others());

@@ -1,8 +1,10 @@
-//! One partition's log: offsets, epochs, producers, transactions and limits over the segments below.
+//! One partition's log: offsets, epochs, producers, transactions and limits over the segments
+//! below.
 //!
-//! Implements Kafka's rules for leaders (KIP-98, KIP-101, KIP-107) and readers (KIP-74). Does not know replicas, leadership
-//! or who may write: the replica room decides that before calling. This file holds the state, its getters and the
-//! watermarks; `append`, `read`, `recover` and `maintain` hold the operations.
+//! Implements Kafka's rules for leaders (KIP-98, KIP-101, KIP-107) and readers (KIP-74). Does not
+//! know replicas, leadership or who may write: the replica room decides that before calling. This
+//! file holds the state, its getters and the watermarks; `append`, `read`, `recover` and `maintain`
+//! hold the operations.
 
 mod append;
 mod clean;
@@ -57,8 +59,9 @@ impl std::fmt::Debug for DurableNews {
     }
 }
 
-/// One partition's log. Share it in an `Arc`; every method takes `&self`. One writer at a time (an inner lock); readers
-/// never wait for it. Clamp and order rules are the invariants in the crate documentation.
+/// One partition's log. Share it in an `Arc`; every method takes `&self`. One writer at a time (an
+/// inner lock); readers never wait for it. Clamp and order rules are the invariants in the crate
+/// documentation.
 #[derive(Debug)]
 pub struct PartitionLog {
     dir: PathBuf,
@@ -71,7 +74,8 @@ pub struct PartitionLog {
     log_start: AtomicI64,
     high_watermark: AtomicI64,
     recovery_point: AtomicI64,
-    /// Never below the recovery point; above it while a full disk has no room for the epoch checkpoint.
+    /// Never below the recovery point; above it while a full disk has no room for the epoch
+    /// checkpoint.
     durable_end: AtomicI64,
     /// The cleaner has seen everything below.
     cleaned_to: AtomicI64,
@@ -113,7 +117,8 @@ pub(crate) struct Writer {
     /// Token of the live verbatim append; 0 for none.
     mirror_token: u64,
     tokens_given: u64,
-    /// Where bytes written to the active segment end, when that may be behind its published size; 0 = nowhere.
+    /// Where bytes written to the active segment end, when that may be behind its published size; 0
+    /// = nowhere.
     written_to: u64,
     /// Number of truncations so far: a flush that spans one must not raise the recovery point.
     truncations: u64,
@@ -197,22 +202,24 @@ impl PartitionLog {
     pub fn epoch_for_offset(&self, offset: i64) -> Option<i32> {
         self.epochs.read().epoch_for_offset(offset)
     }
-    /// OffsetForLeaderEpoch: the largest known epoch ≤ `epoch` and where it ends (for an epoch below the first known one:
-    /// that epoch, ending where the first known one starts); `None` = unknown (above the latest, or the cache is empty).
+    /// OffsetForLeaderEpoch: the largest known epoch ≤ `epoch` and where it ends (for an epoch
+    /// below the first known one: that epoch, ending where the first known one starts); `None` =
+    /// unknown (above the latest, or the cache is empty).
     pub fn end_offset_for_epoch(&self, epoch: i32) -> Option<EpochEndOffset> {
         self.epochs
             .read()
             .end_offset_for(epoch, self.log_end_offset())
     }
-    /// Notes in the epoch cache that `epoch` starts at the log end (a leader taking over an ordinary topic). Not for
-    /// mirrored partitions. Older epochs are ignored. Costs no file while the log has none.
+    /// Notes in the epoch cache that `epoch` starts at the log end (a leader taking over an
+    /// ordinary topic). Not for mirrored partitions. Older epochs are ignored. Costs no file while
+    /// the log has none.
     pub fn assign_leader_epoch(&self, epoch: i32) -> Result<(), LogError> {
         let mut w = self.lock_writer();
         self.check_writable(&w)?;
         self.change_epochs(&mut w, |c| c.assign(epoch, self.log_end_offset()))
     }
-    /// Changes the epoch cache and writes its checkpoint when anything changed. A full disk leaves the file for the next
-    /// flush: the cache can be rebuilt from the batches.
+    /// Changes the epoch cache and writes its checkpoint when anything changed. A full disk leaves
+    /// the file for the next flush: the cache can be rebuilt from the batches.
     fn change_epochs(
         &self,
         w: &mut Writer,
@@ -254,11 +261,13 @@ impl PartitionLog {
     pub fn recovery_point(&self) -> i64 {
         self.recovery_point.load(Ordering::Acquire)
     }
-    /// Every batch below is on disk: what may be acknowledged and shown. What is derived from them may still have to be rebuilt.
+    /// Every batch below is on disk: what may be acknowledged and shown. What is derived from them
+    /// may still have to be rebuilt.
     pub fn durable_end(&self) -> i64 {
         self.durable_end.load(Ordering::Acquire)
     }
-    /// Has `news` called whenever the durable end moved, on the thread that synced; the last call counts.
+    /// Has `news` called whenever the durable end moved, on the thread that synced; the last call
+    /// counts.
     pub fn on_durable(&self, news: impl Fn() + Send + Sync + 'static) {
         *self.durable_news.write() = Some(DurableNews(Arc::new(news)));
     }
@@ -274,7 +283,8 @@ impl PartitionLog {
     }
     /// Whether a sync by age is to come that covers everything appended before this call.
     pub(crate) fn is_aging(&self) -> bool {
-        // Pairs with the fence below: either the syncer sees the bytes, or this sees that it has looked already.
+        // Pairs with the fence below: either the syncer sees the bytes, or this sees that it has
+        // looked already.
         fence(Ordering::SeqCst);
         self.aging.load(Ordering::Relaxed)
     }
@@ -291,7 +301,8 @@ impl PartitionLog {
     pub fn open_transactions(&self) -> Vec<OpenTransaction> {
         self.producers.lock().open_transactions()
     }
-    /// Forgets producers idle for `producer.id.expiration.ms`; those in a transaction stay. Gives the number removed.
+    /// Forgets producers idle for `producer.id.expiration.ms`; those in a transaction stay. Gives
+    /// the number removed.
     pub fn expire_producers(&self, now_ms: i64) -> usize {
         let oldest = now_ms.saturating_sub(self.config.load().producer_id_expiration_ms);
         self.producers.lock().expire(oldest)
@@ -304,7 +315,8 @@ impl PartitionLog {
     pub fn segment_count(&self) -> usize {
         self.segments.load().len()
     }
-    /// First offset kept on disk, also below the log start: base of the first segment. `None` without segments.
+    /// First offset kept on disk, also below the log start: base of the first segment. `None`
+    /// without segments.
     pub(crate) fn first_segment_base(&self) -> Option<i64> {
         self.segments.load().first().map(|s| s.base_offset)
     }
@@ -313,15 +325,18 @@ impl PartitionLog {
     pub fn dir_state(&self) -> &Arc<LogDirState> {
         &self.state
     }
-    /// Whether work on the log may have to wait: its disk is late, or another file has to be synced and closed first.
+    /// Whether work on the log may have to wait: its disk is late, or another file has to be synced
+    /// and closed first.
     pub fn may_wait(&self) -> bool {
         self.state.pace() != Pace::Quick || self.state.open_files.is_short()
     }
-    /// After a [`LogError::Shortage`]: syncs and closes files of logs, so that the same call may work now. Blocks on disk.
+    /// After a [`LogError::Shortage`]: syncs and closes files of logs, so that the same call may
+    /// work now. Blocks on disk.
     pub fn make_room(&self) {
         self.state.open_files.make_room_for_reader();
     }
-    /// A place among those who wait for a slow disk. Error: it is offline, or has not answered for long, or enough wait.
+    /// A place among those who wait for a slow disk. Error: it is offline, or has not answered for
+    /// long, or enough wait.
     pub fn wait_place(&self) -> Result<Option<WaitPlace>, LogError> {
         self.state.check_online()?;
         let stalled = || LogError::Stalled {
@@ -333,7 +348,8 @@ impl PartitionLog {
             Pace::Stalled => Err(stalled()),
         }
     }
-    /// Waits for `lock`, whose holder may be waiting for the disk of this log; the watchdog sees the wait.
+    /// Waits for `lock`, whose holder may be waiting for the disk of this log; the watchdog sees
+    /// the wait.
     pub fn wait_for<'a, T>(&self, lock: &'a Mutex<T>) -> MutexGuard<'a, T> {
         if let Some(guard) = lock.try_lock() {
             return guard;

@@ -1,7 +1,8 @@
 //! `partition.metadata`: whose log a folder holds, and what may only be said of that very log.
 //!
-//! The first two lines are Kafka's, which reads no further. Ours follow, closed by a checksum: they stand in the folder of the log and so go
-//! where it goes, unlike a line of a checkpoint, which is found by name. Lines that do not fit the checksum say nothing.
+//! The first two lines are Kafka's, which reads no further. Ours follow, closed by a checksum: they
+//! stand in the folder of the log and so go where it goes, unlike a line of a checkpoint, which is
+//! found by name. Lines that do not fit the checksum say nothing.
 
 use std::path::Path;
 
@@ -41,7 +42,8 @@ impl PartitionMetadata {
         Some(text.into_bytes())
     }
 
-    /// What a content says. A file of Kafka's has the id alone; so has, in effect, one that was edited.
+    /// What a content says. A file of Kafka's has the id alone; so has, in effect, one that was
+    /// edited.
     pub(crate) fn parse(text: &str) -> PartitionMetadata {
         let value = |of: &str, key: &str| {
             let of_line = |l: &str| Some(l.strip_prefix(key)?.strip_prefix(':')?.trim().to_owned());

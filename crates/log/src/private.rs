@@ -1,5 +1,6 @@
-//! Files and directories that only the user of the broker may read: records, and in the metadata log the passwords of mirrors, are nobody
-//! else's. A directory that is there already keeps the rights that its operator gave it.
+//! Files and directories that only the user of the broker may read: records, and in the metadata
+//! log the passwords of mirrors, are nobody else's. A directory that is there already keeps the
+//! rights that its operator gave it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

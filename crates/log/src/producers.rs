@@ -1,5 +1,6 @@
-//! Producer state of one log (KIP-98): last batches per producer for idempotence, open transactions, what is undecided for
-//! the last stable offset; and the `.snapshot` format. Pure: no file is touched here.
+//! Producer state of one log (KIP-98): last batches per producer for idempotence, open
+//! transactions, what is undecided for the last stable offset; and the `.snapshot` format. Pure: no
+//! file is touched here.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -8,8 +9,8 @@ use tarn_records::{BatchHeader, ControlRecord, ControlType, NO_SEQUENCE, crc32c}
 use crate::error::LogError;
 use crate::types::{AbortedTxn, ActiveProducer, OpenTransaction};
 
-/// Batches remembered per producer; a retry of an older one is out of order (Kafka's number, and the most a client has in
-/// flight).
+/// Batches remembered per producer; a retry of an older one is out of order (Kafka's number, and
+/// the most a client has in flight).
 const BATCHES_PER_PRODUCER: usize = 5;
 const NO_COORDINATOR_EPOCH: i32 = -1;
 const SNAPSHOT_VERSION: i16 = 1;
@@ -212,7 +213,8 @@ impl Producers {
         })
     }
 
-    /// Forgets every producer and open transaction; decided ones wait for the high watermark as before.
+    /// Forgets every producer and open transaction; decided ones wait for the high watermark as
+    /// before.
     pub(crate) fn forget_all(&mut self) {
         self.entries.clear();
         self.open.clear();
@@ -236,8 +238,9 @@ impl Producers {
             .retain(|_, e| e.txn_first.is_some() || e.last_timestamp >= oldest);
         before - self.entries.len()
     }
-    /// Forgets the producers that are idle longest when there are more than `max`; those in a transaction stay. An eighth more than needed goes at
-    /// once, so that a flood of new ids costs each of them little.
+    /// Forgets the producers that are idle longest when there are more than `max`; those in a
+    /// transaction stay. An eighth more than needed goes at once, so that a flood of new ids costs
+    /// each of them little.
     pub(crate) fn bound(&mut self, max: usize) {
         if self.entries.len() <= max {
             return;

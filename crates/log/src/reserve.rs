@@ -1,7 +1,9 @@
-//! How far ahead of its end a growing segment has blocks reserved: the policy and its state. The file size is never touched, so it stays
-//! the log end; reserving itself (and giving back) is the segment's.
+//! How far ahead of its end a growing segment has blocks reserved: the policy and its state. The
+//! file size is never touched, so it stays the log end; reserving itself (and giving back) is the
+//! segment's.
 //!
-//! Blocks that are reserved in large steps lie together and are found without a search at each write. A small or idle log reserves nothing.
+//! Blocks that are reserved in large steps lie together and are found without a search at each
+//! write. A small or idle log reserves nothing.
 
 use std::ops::Range;
 
@@ -51,7 +53,8 @@ impl Reserve {
         self.upto = 0;
         self.at = u64::MAX;
     }
-    /// The file was cut to `len`, which took the reservation with it. Gives whether there was one behind `len`.
+    /// The file was cut to `len`, which took the reservation with it. Gives whether there was one
+    /// behind `len`.
     pub(crate) fn cut_at(&mut self, len: u64) -> bool {
         let had = self.upto > len;
         self.upto = 0;

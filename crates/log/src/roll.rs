@@ -1,5 +1,6 @@
-//! How often a log may start a segment before the last one is full. Each segment costs files, memory and time for as long as it
-//! is kept, and what forces an early one (`segment.ms`, a full index, offsets that do not fit) comes from outside.
+//! How often a log may start a segment before the last one is full. Each segment costs files,
+//! memory and time for as long as it is kept, and what forces an early one (`segment.ms`, a full
+//! index, offsets that do not fit) comes from outside.
 
 /// Early segments a log may make at once …
 pub(crate) const BURST: u32 = 10;

@@ -1,5 +1,5 @@
-//! Walks the batches of a segment file from a position, with or without reading their bodies. Says exactly where and why
-//! it stopped; never looks for a next batch behind damage.
+//! Walks the batches of a segment file from a position, with or without reading their bodies. Says
+//! exactly where and why it stopped; never looks for a next batch behind damage.
 
 use std::sync::Arc;
 

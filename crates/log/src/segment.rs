@@ -1,6 +1,8 @@
-//! One segment: a `.log` file and its three indexes. Knows batches and positions, nothing of epochs, producers or limits.
+//! One segment: a `.log` file and its three indexes. Knows batches and positions, nothing of
+//! epochs, producers or limits.
 //!
-//! The published size is what readers may see; the writer (serialised above) may have more bytes behind it.
+//! The published size is what readers may see; the writer (serialised above) may have more bytes
+//! behind it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +23,8 @@ use crate::txn_index::TxnIndex;
 /// Positions are 32-bit in the index; a file may not pass this.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// More allocated bytes than this behind the end of a file were reserved; less is the file system's rounding.
+/// More allocated bytes than this behind the end of a file were reserved; less is the file system's
+/// rounding.
 const LEFTOVER_BYTES_MIN: u64 = 4 << 20;
 
 /// One segment of a log.
@@ -84,8 +87,8 @@ impl Segment {
         s.log.create()?;
         Ok(Arc::new(s))
     }
-    /// One that takes the place of others at `base_offset`: its file is `file`, which does not have its name yet. Its indexes stay in memory
-    /// until [`Self::named`].
+    /// One that takes the place of others at `base_offset`: its file is `file`, which does not have
+    /// its name yet. Its indexes stay in memory until [`Self::named`].
     pub(crate) fn unnamed(
         dir: &Path,
         base_offset: i64,
@@ -107,7 +110,8 @@ impl Segment {
         self.times.sync()?;
         self.txns.sync()
     }
-    /// Its names are about to be another segment's. Readers that have its files open keep them; the answer keeps their blocks for so long.
+    /// Its names are about to be another segment's. Readers that have its files open keep them; the
+    /// answer keeps their blocks for so long.
     pub(crate) fn retire(&self) -> Vec<Arc<std::fs::File>> {
         let files = self.files();
         files.iter().filter_map(|file| file.retire()).collect()
@@ -148,7 +152,8 @@ impl Segment {
         let max = bytes_max as usize;
         (self.offsets.len() + 1) * 8 > max || (self.times.len() + 1) * 12 > max
     }
-    /// Milliseconds between the segment's first record (or its creation, when records carry no time) and this append.
+    /// Milliseconds between the segment's first record (or its creation, when records carry no
+    /// time) and this append.
     pub(crate) fn age_at_append_ms(&self, timestamp: i64, now_ms: i64) -> Result<i64, LogError> {
         if self.size() == 0 {
             return Ok(0);
@@ -221,8 +226,8 @@ impl Segment {
         }
         Ok(found)
     }
-    /// A walk that begins at or before the batch of `offset`, and its first batch. It begins where the index says only when
-    /// the batch there is the one that the entry names.
+    /// A walk that begins at or before the batch of `offset`, and its first batch. It begins where
+    /// the index says only when the batch there is the one that the entry names.
     fn walk_towards(&self, offset: i64, limit: u64) -> Result<(Scanner, Option<Found>), LogError> {
         if let Some((last_offset, position)) = self.trusted(self.offsets.lookup(offset)?)
             && position < limit
@@ -243,7 +248,8 @@ impl Segment {
     fn trusted<T>(&self, entry: Option<T>) -> Option<T> {
         entry.filter(|_| !self.index_is_wrong())
     }
-    /// Whether an entry of an index did not fit its batch. The indexes are not used then, until they are rebuilt.
+    /// Whether an entry of an index did not fit its batch. The indexes are not used then, until
+    /// they are rebuilt.
     pub(crate) fn index_is_wrong(&self) -> bool {
         self.wrong.load(Ordering::Relaxed)
     }
@@ -274,8 +280,8 @@ impl Segment {
             _ => Ok(self.base_offset),
         }
     }
-    /// Compares the index entries that name batches of `from .. to` with what a walk found there, in order: last offset and
-    /// position of each batch.
+    /// Compares the index entries that name batches of `from .. to` with what a walk found there,
+    /// in order: last offset and position of each batch.
     pub(crate) fn compare_index(&self, from: u64, batches: &[(i64, u64)]) -> Result<(), LogError> {
         let mut at = self.offsets.first_behind(from)?;
         let Some(&(_, last_position)) = batches.last() else {
@@ -303,7 +309,8 @@ impl Segment {
         if let Some(l) = self.tail.lock().largest {
             return Ok(l);
         }
-        // A sealed segment's time index ends with its largest timestamp. Retention goes by it, so it is not simply believed.
+        // A sealed segment's time index ends with its largest timestamp. Retention goes by it, so
+        // it is not simply believed.
         let l = match self.trusted(self.times.last()?) {
             Some(last) if self.is_time_of_batch(last)? => last,
             Some(_) => self.largest_by_walk()?,
@@ -327,7 +334,8 @@ impl Segment {
         Ok(largest)
     }
 
-    /// Re-derives what lies behind the last index entry by walking it. Gives the offset after the last batch.
+    /// Re-derives what lies behind the last index entry by walking it. Gives the offset after the
+    /// last batch.
     pub(crate) fn restore_tail(&self) -> Result<i64, LogError> {
         let size = self.size();
         let last = self.trusted(self.offsets.last()?);
@@ -380,7 +388,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Offset after the last batch, found from the last index entry on; `None` when the headers there cannot be read.
+    /// Offset after the last batch, found from the last index entry on; `None` when the headers
+    /// there cannot be read.
     pub(crate) fn end_by_headers(&self) -> Option<i64> {
         let from = self.offsets.last().ok()?.map_or(0, |(_, at)| at);
         let mut scan = Scanner::new(&self.log, from, self.size());
@@ -390,7 +399,8 @@ impl Segment {
         }
         Some(end)
     }
-    /// Offset after the last batch in front of byte `position`; all of those batches end below `offset`.
+    /// Offset after the last batch in front of byte `position`; all of those batches end below
+    /// `offset`.
     pub(crate) fn end_before(&self, offset: i64, position: u64) -> Result<i64, LogError> {
         let mut end = self.base_offset;
         let (mut scan, mut found) = self.walk_towards(offset.saturating_sub(1), position)?;
@@ -445,7 +455,8 @@ impl Segment {
     pub(crate) fn take_reserved(&self) -> bool {
         self.reserved.load(Ordering::Relaxed) && self.reserved.swap(false, Ordering::Relaxed)
     }
-    /// Gives reserved blocks back when nothing was appended since the last call; gives whether some are still there.
+    /// Gives reserved blocks back when nothing was appended since the last call; gives whether some
+    /// are still there.
     pub(crate) fn give_back_if_idle(&self) -> Result<bool, LogError> {
         let size = self.size();
         if !self.reserve.lock().is_idle_at(size) {
@@ -471,7 +482,8 @@ impl Segment {
         self.offsets.ensure_on_disk()?;
         self.times.ensure_on_disk()
     }
-    /// Syncs the data, and for sealed segments the indexes, which recovery will not rebuild any more.
+    /// Syncs the data, and for sealed segments the indexes, which recovery will not rebuild any
+    /// more.
     pub(crate) fn sync(&self, sealed: bool) -> Result<(), LogError> {
         self.log.sync_if_dirty()?;
         if sealed {
@@ -507,7 +519,8 @@ impl Segment {
             .ok()
             .and_then(|d| i64::try_from(d.as_millis()).ok()))
     }
-    /// Opens everything that a cut changes, so that no shortage comes between its steps; hold the answer until it is done.
+    /// Opens everything that a cut changes, so that no shortage comes between its steps; hold the
+    /// answer until it is done.
     pub(crate) fn open_all(&self) -> Result<Vec<Arc<std::fs::File>>, LogError> {
         let mut open = Vec::new();
         for file in self.files() {
@@ -529,7 +542,8 @@ impl Segment {
     pub(crate) fn release_files(&self) {
         self.files().iter().for_each(|f| f.close());
     }
-    /// Removes all its files, the log last: an index without its log is then no leftover but proof that the log is missing.
+    /// Removes all its files, the log last: an index without its log is then no leftover but proof
+    /// that the log is missing.
     pub(crate) fn remove(&self) -> Result<(), LogError> {
         self.files().iter().rev().try_for_each(|f| f.remove())
     }

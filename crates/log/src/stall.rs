@@ -1,10 +1,13 @@
-//! Disks that do not answer: which threads are inside a call to the file system of which log directory, for how long, and what
-//! follows. A write to a frozen file system does not fail and cannot be called off, so the calls are watched from outside.
+//! Disks that do not answer: which threads are inside a call to the file system of which log
+//! directory, for how long, and what follows. A write to a frozen file system does not fail and
+//! cannot be called off, so the calls are watched from outside.
 //!
-//! A thread notes the directory in a place of its own before such a call and clears it afterwards: two stores, no clock. The
-//! watchdog looks at these places a few times a second. A directory in which a call takes longer than [`SLOW_AFTER`] is
-//! *slow*: work on it goes where it may wait. After [`REFUSED_AFTER`] it is *stalled*: new work on it is refused. After a
-//! configured time it is offline. Threads of an async runtime that are stuck are replaced for so long, see [`WorkerGroup`].
+//! A thread notes the directory in a place of its own before such a call and clears it afterwards:
+//! two stores, no clock. The watchdog looks at these places a few times a second. A directory in
+//! which a call takes longer than [`SLOW_AFTER`] is *slow*: work on it goes where it may wait.
+//! After [`REFUSED_AFTER`] it is *stalled*: new work on it is refused. After a configured time it
+//! is offline. Threads of an async runtime that are stuck are replaced for so long, see
+//! [`WorkerGroup`].
 //!
 //! Guards F-6: nothing that can take more than a millisecond holds up an async worker.
 
@@ -24,7 +27,8 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(75);
 pub(crate) const REFUSED_AFTER: Duration = Duration::from_secs(2);
 /// Default of the time after which a stalled directory is offline.
 pub const OFFLINE_AFTER: Duration = Duration::from_secs(30);
-/// A sync may take this many times as long as any other call: it writes what many appends left behind.
+/// A sync may take this many times as long as any other call: it writes what many appends left
+/// behind.
 const SYNC_PATIENCE: u32 = 4;
 /// Marks the directory of a thread that syncs.
 const SYNCING: u32 = 1 << 31;
@@ -34,7 +38,8 @@ const WAITING_MAX: usize = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// … and while there are none.
 const LOOK_IDLE: Duration = Duration::from_millis(250);
-/// A look that came later than so many intervals counts as this many: the process itself was stopped or starved.
+/// A look that came later than so many intervals counts as this many: the process itself was
+/// stopped or starved.
 const LATE_LOOKS_MAX: u32 = 4;
 
 /// How a directory answers.
@@ -147,12 +152,14 @@ fn new_slot() -> Arc<Slot> {
 #[derive(Debug)]
 pub(crate) struct InCall(bool);
 
-/// Notes that this thread begins a call that waits for the disk of `state`, or for somebody who does.
+/// Notes that this thread begins a call that waits for the disk of `state`, or for somebody who
+/// does.
 pub(crate) fn enter(state: &LogDirState) -> InCall {
     enter_as(state.health.id)
 }
 
-/// As [`enter`], for a sync: however long it takes, the directory is not slow for it, but one that never ends is noticed.
+/// As [`enter`], for a sync: however long it takes, the directory is not slow for it, but one that
+/// never ends is noticed.
 pub(crate) fn enter_sync(state: &LogDirState) -> InCall {
     match state.health.id {
         0 => enter_as(0),
@@ -186,8 +193,9 @@ impl Drop for InCall {
     }
 }
 
-/// The threads of one async runtime, with some in reserve. Those in reserve block inside a task; when workers are stuck in
-/// calls to a disk, as many of them are let go, so that the tasks of the runtime go on.
+/// The threads of one async runtime, with some in reserve. Those in reserve block inside a task;
+/// when workers are stuck in calls to a disk, as many of them are let go, so that the tasks of the
+/// runtime go on.
 #[derive(Debug, Default)]
 pub struct WorkerGroup {
     state: Mutex<GroupState>,
@@ -212,7 +220,8 @@ impl WorkerGroup {
     pub fn enrol(self: &Arc<Self>) {
         GROUP.set(Some(Arc::clone(self)));
     }
-    /// Blocks until a thread of the group is stuck that nobody stands in for; false when the group is closed.
+    /// Blocks until a thread of the group is stuck that nobody stands in for; false when the group
+    /// is closed.
     pub fn stand_by(&self) -> bool {
         let mut state = self.state.lock();
         loop {

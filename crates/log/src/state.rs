@@ -1,5 +1,6 @@
-//! What all logs of one directory share: health (offline is sticky) and the persisted recovery points. Every failure of a
-//! write or sync of this crate is judged here, so that "a broken disk says so" has one home. Not here: files (`file`).
+//! What all logs of one directory share: health (offline is sticky) and the persisted recovery
+//! points. Every failure of a write or sync of this crate is judged here, so that "a broken disk
+//! says so" has one home. Not here: files (`file`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -21,7 +22,8 @@ use crate::stall::{self, Health, Pace};
 /// Logs of a directory that may hold reserved blocks.
 type Reserving = Mutex<Vec<Weak<PartitionLog>>>;
 
-/// The list of a directory: one, however many states it has. The metadata log has its own, and is full when the others are.
+/// The list of a directory: one, however many states it has. The metadata log has its own, and is
+/// full when the others are.
 fn reserving_in(dir: &Path) -> Arc<Reserving> {
     static ALL: Mutex<BTreeMap<PathBuf, Weak<Reserving>>> = Mutex::new(BTreeMap::new());
     let mut all = ALL.lock();
@@ -37,8 +39,8 @@ fn reserving_in(dir: &Path) -> Arc<Reserving> {
 /// What is called when a directory goes offline.
 type OfflineNews = Box<dyn Fn() + Send + Sync>;
 
-/// State shared by all logs of one directory. [`LogDirState::detached`] makes one without a [`crate::LogDir`] (tests, the
-/// metadata log).
+/// State shared by all logs of one directory. [`LogDirState::detached`] makes one without a
+/// [`crate::LogDir`] (tests, the metadata log).
 pub struct LogDirState {
     dir: PathBuf,
     offline: OnceLock<Arc<str>>,
@@ -57,19 +59,21 @@ pub struct LogDirState {
     recovery: Option<RecoveryPoints>,
     /// Held while many logs are flushed together.
     pub(crate) flushing_many: Mutex<()>,
-    /// The directory, opened before anything was written: a sync of its file system tells what failed since. `None` where the kernel does not.
+    /// The directory, opened before anything was written: a sync of its file system tells what
+    /// failed since. `None` where the kernel does not.
     file_system: Option<File>,
     #[cfg(test)]
     pub(crate) faults: Faults,
 }
 
-/// Recovery points as they are on disk, and lowerings waiting to be written by whoever holds the file next.
+/// Recovery points as they are on disk, and lowerings waiting to be written by whoever holds the
+/// file next.
 #[derive(Debug, Default)]
 struct RecoveryPoints {
     on_disk: Mutex<BTreeMap<(String, i32), i64>>,
     lowering: Mutex<Vec<((String, i32), i64)>>,
-    /// Lines on disk of partitions that are deleted, which a full disk kept from being taken out. They count for nothing; no new log of
-    /// that name gets a file before they are gone.
+    /// Lines on disk of partitions that are deleted, which a full disk kept from being taken out.
+    /// They count for nothing; no new log of that name gets a file before they are gone.
     dead: Mutex<BTreeSet<(String, i32)>>,
 }
 
@@ -101,7 +105,8 @@ impl std::fmt::Debug for LogDirState {
 }
 
 impl LogDirState {
-    /// State for logs that are opened without a [`crate::LogDir`]; no recovery points are kept on disk for them.
+    /// State for logs that are opened without a [`crate::LogDir`]; no recovery points are kept on
+    /// disk for them.
     pub fn detached(dir: &Path) -> Arc<LogDirState> {
         let files = Arc::clone(OpenFiles::of_process());
         Arc::new(LogDirState::new(dir, None, Health::unwatched(), files))
@@ -168,7 +173,8 @@ impl LogDirState {
     pub(crate) fn want_repair(&self) {
         self.repair.store(true, Ordering::Release);
     }
-    /// Whether a log of the directory has a wrong index ([`PartitionLog::repair_indexes`]); it counts as repaired.
+    /// Whether a log of the directory has a wrong index ([`PartitionLog::repair_indexes`]); it
+    /// counts as repaired.
     pub fn take_repair(&self) -> bool {
         self.repair.load(Ordering::Relaxed) && self.repair.swap(false, Ordering::AcqRel)
     }
@@ -182,11 +188,13 @@ impl LogDirState {
     pub fn give_back_idle(&self) {
         self.give_back(|log| log.give_back_if_idle());
     }
-    /// Gives back every reserved block that can be had at once: the disk is full. Gives whether there were any.
+    /// Gives back every reserved block that can be had at once: the disk is full. Gives whether
+    /// there were any.
     pub(crate) fn give_back_all(&self) -> bool {
         self.give_back(|log| log.give_back_now())
     }
-    /// Calls `each` on the logs that may hold reserved blocks; keeps those that say true. Gives whether there were any.
+    /// Calls `each` on the logs that may hold reserved blocks; keeps those that say true. Gives
+    /// whether there were any.
     fn give_back(&self, each: impl Fn(&PartitionLog) -> bool) -> bool {
         // Not under the lock: a log that gives back may be told of a full disk itself.
         let mut all = std::mem::take(&mut *self.reserving.lock());
@@ -237,7 +245,8 @@ impl LogDirState {
             reason,
         }
     }
-    /// A failure of anything that changes files: a full disk and a shortage are told as such, everything else is final.
+    /// A failure of anything that changes files: a full disk and a shortage are told as such,
+    /// everything else is final.
     pub(crate) fn write_failed(&self, what: &'static str, path: &Path, e: &io::Error) -> LogError {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         if matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
@@ -291,7 +300,8 @@ impl LogDirState {
     pub(crate) fn can_sync_file_system(&self) -> bool {
         self.file_system.is_some()
     }
-    /// syncfs: everything written to the file system of the directory is on disk then. A failure is final, whichever file it was of.
+    /// syncfs: everything written to the file system of the directory is on disk then. A failure is
+    /// final, whichever file it was of.
     pub(crate) fn sync_file_system(&self) -> Result<(), LogError> {
         self.check_online()?;
         let Some(dir) = &self.file_system else {
@@ -360,8 +370,9 @@ impl LogDirState {
         }
     }
 
-    /// Makes sure that the recovery point on disk is at most `offset`, before the bytes above it go away: a stale higher
-    /// one would skip the check of what is written there next. Concurrent calls share one file write.
+    /// Makes sure that the recovery point on disk is at most `offset`, before the bytes above it go
+    /// away: a stale higher one would skip the check of what is written there next. Concurrent
+    /// calls share one file write.
     pub(crate) fn lower_recovery_point(
         &self,
         topic: &str,
@@ -393,8 +404,8 @@ impl LogDirState {
         self.check_online()
     }
 
-    /// Replaces the recovery points on disk by what `collect` makes of the present ones, under the lock that
-    /// [`Self::lower_recovery_point`] takes.
+    /// Replaces the recovery points on disk by what `collect` makes of the present ones, under the
+    /// lock that [`Self::lower_recovery_point`] takes.
     pub(crate) fn replace_recovery_points(
         &self,
         collect: impl FnOnce(&mut BTreeMap<(String, i32), i64>),
@@ -421,8 +432,8 @@ impl LogDirState {
         }
         points.on_disk.lock().get(&key).copied()
     }
-    /// Takes the lines of partitions out that `keep` does not name. When they cannot be taken out on disk now, they count for nothing all
-    /// the same, and the error tells.
+    /// Takes the lines of partitions out that `keep` does not name. When they cannot be taken out
+    /// on disk now, they count for nothing all the same, and the error tells.
     pub(crate) fn forget_recovery_points(
         &self,
         keep: impl Fn(&str, i32) -> bool,
@@ -444,7 +455,8 @@ impl LogDirState {
         *on_disk = kept;
         Ok(())
     }
-    /// Makes sure that no line of a deleted partition of this name is left, before a new log of that name gets its first file.
+    /// Makes sure that no line of a deleted partition of this name is left, before a new log of
+    /// that name gets its first file.
     pub(crate) fn begin_log(&self, topic: &str, partition: i32) -> Result<(), LogError> {
         let Some(points) = &self.recovery else {
             return Ok(());

@@ -1,12 +1,13 @@
-//! Group commit: one fdatasync serves every waiter of a log. Owns its threads and nothing else; knows no async runtime,
-//! completion is a callback.
+//! Group commit: one fdatasync serves every waiter of a log. Owns its threads and nothing else;
+//! knows no async runtime, completion is a callback.
 //!
-//! Logs are synced in rounds. A log that was not in the present round, or has much to write, is synced at once; any other waits for the
-//! next round. The more logs are busy, the longer a round lasts: a sync costs about as much for one append as for ten, and syncs that
-//! follow each other as fast as the disk answers take the processor away from the appends.
+//! Logs are synced in rounds. A log that was not in the present round, or has much to write, is
+//! synced at once; any other waits for the next round. The more logs are busy, the longer a round
+//! lasts: a sync costs about as much for one append as for ten, and syncs that follow each other as
+//! fast as the disk answers take the processor away from the appends.
 //!
-//! Appends that nobody waits for are synced by size and age, beside the syncs that somebody waits for. When many logs are dirty, one sync of
-//! their file system serves them all.
+//! Appends that nobody waits for are synced by size and age, beside the syncs that somebody waits
+//! for. When many logs are dirty, one sync of their file system serves them all.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -19,26 +20,28 @@ use crate::error::LogError;
 use crate::partition_log::{PartitionLog, TOGETHER_MIN, flush_all};
 
 const THREADS_MAX: usize = 64;
-/// Of so many threads one is kept for logs that are waited for: hundreds of mirrored logs that come of age together would otherwise stand
-/// in front of every acknowledgement.
+/// Of so many threads one is kept for logs that are waited for: hundreds of mirrored logs that come
+/// of age together would otherwise stand in front of every acknowledgement.
 const THREADS_FOR_ONE_KEPT: usize = 4;
 
 /// Length of a round for each log in it.
 const ROUND_PER_LOG: Duration = Duration::from_micros(200);
 /// Length of a round at most, and so what a busy log waits at most before its sync begins.
 const ROUND_MAX: Duration = Duration::from_micros(1_500);
-/// A log with so many unsynced bytes does not wait for the next round: writing them is what the sync costs then.
+/// A log with so many unsynced bytes does not wait for the next round: writing them is what the
+/// sync costs then.
 const GATHERED_BYTES_MAX: u64 = 64 << 10;
 
 /// From so many logs on that somebody waits for, they are synced together …
 const READY_TOGETHER_MIN: usize = 256;
 /// … as many as have so many bytes; what has more is written faster by all threads side by side.
 const READY_TOGETHER_BYTES_MAX: u64 = 8 << 20;
-/// After a sync of many logs that nobody waited for, the next one waits so many times as long as it took.
+/// After a sync of many logs that nobody waited for, the next one waits so many times as long as it
+/// took.
 const SWEEP_REST: u32 = 1;
 
-/// Called once, on a syncer thread, with the recovery point reached or the error that took the directory offline.
-/// Must not block.
+/// Called once, on a syncer thread, with the recovery point reached or the error that took the
+/// directory offline. Must not block.
 pub type SyncDone = Box<dyn FnOnce(Result<i64, LogError>) + Send + 'static>;
 
 /// When appends nobody waits for (mirrored ones) are synced.
@@ -46,7 +49,8 @@ pub type SyncDone = Box<dyn FnOnce(Result<i64, LogError>) + Send + 'static>;
 pub struct SyncPolicy {
     /// Sync a log once this many bytes are unsynced.
     pub dirty_bytes_max: u64,
-    /// Sync a log this long after its first unsynced append, or when the disk is done with an earlier sync of many.
+    /// Sync a log this long after its first unsynced append, or when the disk is done with an
+    /// earlier sync of many.
     pub dirty_age_max: Duration,
 }
 
@@ -79,7 +83,8 @@ struct Queue {
     logs: HashMap<usize, Entry>,
     /// Logs to sync now.
     ready: VecDeque<usize>,
-    /// Logs to sync when there is time: nobody waits for them. One that got a waiter since is in another queue too.
+    /// Logs to sync when there is time: nobody waits for them. One that got a waiter since is in
+    /// another queue too.
     background: VecDeque<usize>,
     background_running: usize,
     background_max: usize,
@@ -170,7 +175,8 @@ impl Syncer {
             threads: handles,
         })
     }
-    /// Calls `done` when every offset below `offset` of `log` is on disk; at once (on this thread) when it already is.
+    /// Calls `done` when every offset below `offset` of `log` is on disk; at once (on this thread)
+    /// when it already is.
     pub fn sync_upto(&self, log: &Arc<PartitionLog>, offset: i64, done: SyncDone) {
         let end = log.durable_end();
         if end >= offset && !self.threads.is_empty() {
@@ -202,7 +208,8 @@ impl Syncer {
         self.sync_upto(log, offset, Box::new(move |r| _ = tx.send(r)));
         rx.recv().unwrap_or_else(|_| log.flush())
     }
-    /// Tells that `log` got bytes nobody waits for; it is synced by the policy. Cheap: call it on every append.
+    /// Tells that `log` got bytes nobody waits for; it is synced by the policy. Cheap: call it on
+    /// every append.
     pub fn note_append(&self, log: &Arc<PartitionLog>) {
         let full = log.unflushed_bytes() >= self.shared.policy.dirty_bytes_max;
         if !full && log.is_aging() {
@@ -278,7 +285,8 @@ impl Queue {
         });
         key
     }
-    /// Has a log synced, now or in the next round; gives whether a thread must be woken to see to that.
+    /// Has a log synced, now or in the next round; gives whether a thread must be woken to see to
+    /// that.
     fn enqueue(&mut self, key: usize) -> bool {
         let Some(e) = self.logs.get_mut(&key) else {
             return false;
@@ -371,8 +379,8 @@ impl Queue {
     fn background_may_run(&self) -> bool {
         self.stopping || self.background_running < self.background_max
     }
-    /// Has logs synced whose deadline passed; gives the next deadline. When many are dirty, those whose time has not come go with them: it
-    /// costs nothing more.
+    /// Has logs synced whose deadline passed; gives the next deadline. When many are dirty, those
+    /// whose time has not come go with them: it costs nothing more.
     fn ripen(&mut self, now: Instant) -> Option<Instant> {
         while let Some(&(deadline, _)) = self.aging.front() {
             let mut due = 1;
@@ -501,7 +509,8 @@ impl Shared {
             background = e.running.take() == Some(For::Nobody);
             let end = e.log.log_end_offset();
             for (offset, done) in std::mem::take(&mut e.waiters) {
-                // An offset above the log end was truncated away: there is nothing left to wait for.
+                // An offset above the log end was truncated away: there is nothing left to wait
+                // for.
                 match outcome {
                     Ok(point) if *point < offset && offset <= end => e.waiters.push((offset, done)),
                     _ => served.push(done),

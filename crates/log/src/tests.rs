@@ -1,4 +1,5 @@
-//! Tests of the log against its rules; each submodule takes one family. Batches are made with the builder of `records`.
+//! Tests of the log against its rules; each submodule takes one family. Batches are made with the
+//! builder of `records`.
 
 mod append;
 mod cleaning;

@@ -1,5 +1,5 @@
-//! Aborted transactions of one segment: Kafka's `.txnindex`, entries of 34 bytes (version 0). The file exists only when
-//! there is an entry.
+//! Aborted transactions of one segment: Kafka's `.txnindex`, entries of 34 bytes (version 0). The
+//! file exists only when there is an entry.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,7 +113,8 @@ impl TxnIndex {
             done => done,
         }
     }
-    /// Writes what the file does not have yet. Only the writer of the log calls it, or who seals or syncs it.
+    /// Writes what the file does not have yet. Only the writer of the log calls it, or who seals or
+    /// syncs it.
     pub(crate) fn write_out(&self) -> Result<(), LogError> {
         let (missing, in_file, len) = {
             let entries = self.entries.read();

@@ -13,9 +13,11 @@ use crate::LogError;
 pub enum AppendOrigin {
     /// A producer: all limits, sequences, no control batches, exactly one batch.
     Client,
-    /// A group or transaction coordinator: size limit and epoch fencing, control batches allowed, no sequence check.
+    /// A group or transaction coordinator: size limit and epoch fencing, control batches allowed,
+    /// no sequence check.
     Coordinator,
-    /// The broker itself (Raft log, markers of a mirror stop): as `Coordinator`, without the size limit.
+    /// The broker itself (Raft log, markers of a mirror stop): as `Coordinator`, without the size
+    /// limit.
     Internal,
 }
 
@@ -38,17 +40,20 @@ pub struct AppendInfo {
     pub bytes: u64,
 }
 
-/// A range of one segment file, ready for sendfile. Bytes stay readable while the `Arc` is held, also after retention
-/// removed the file; a truncation below `position + len` shortens it (replicas only truncate above the high watermark).
+/// A range of one segment file, ready for sendfile. Bytes stay readable while the `Arc` is held,
+/// also after retention removed the file; a truncation below `position + len` shortens it (replicas
+/// only truncate above the high watermark).
 #[derive(Debug, Clone)]
 pub struct Slice {
     /// The segment's file.
     pub file: Arc<File>,
     /// First byte.
     pub position: u64,
-    /// Number of bytes; may end inside a batch, except that the first batch is whole when `min_one` was asked.
+    /// Number of bytes; may end inside a batch, except that the first batch is whole when `min_one`
+    /// was asked.
     pub len: u64,
-    /// Base offset of the first batch; can be below the offset asked for (and below the log start offset).
+    /// Base offset of the first batch; can be below the offset asked for (and below the log start
+    /// offset).
     pub first_batch_base_offset: i64,
     /// Size in bytes of the first batch.
     pub first_batch_size: u64,
@@ -149,7 +154,8 @@ pub struct ActiveProducer {
 pub enum RetentionRule {
     /// `retention.ms`, `retention.bytes` and the log start.
     Configured,
-    /// The log start alone: for a log whose beginning somebody else decides, such as a mirror's source.
+    /// The log start alone: for a log whose beginning somebody else decides, such as a mirror's
+    /// source.
     LogStart,
 }
 
@@ -173,6 +179,7 @@ pub struct RetentionOutcome {
     pub segments: usize,
     /// Bytes removed.
     pub bytes: u64,
-    /// Time retention is held up by a segment whose newest record is dated in the future (this timestamp).
+    /// Time retention is held up by a segment whose newest record is dated in the future (this
+    /// timestamp).
     pub blocked_by_future_timestamp: Option<i64>,
 }

@@ -1,5 +1,6 @@
-//! The newest offset of each key, in a fixed amount of memory. A key stands for itself by 128 bits of two keyed hashes: two keys that meet in
-//! both by chance are not to be expected, and not to be found by somebody who does not know the hash keys of this process.
+//! The newest offset of each key, in a fixed amount of memory. A key stands for itself by 128 bits
+//! of two keyed hashes: two keys that meet in both by chance are not to be expected, and not to be
+//! found by somebody who does not know the hash keys of this process.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,4 +1,5 @@
-//! What is cleaned: pure. Which segments may be touched, whether it is worth it, which are merged into one, and which records stay.
+//! What is cleaned: pure. Which segments may be touched, whether it is worth it, which are merged
+//! into one, and which records stay.
 
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ pub(crate) struct ClosedSegment {
 pub(crate) struct Bounds {
     /// Everything below was cleaned before.
     pub(crate) first_dirty: i64,
-    /// Nothing at or above is touched: high watermark, last stable offset, synced end, whichever is lowest.
+    /// Nothing at or above is touched: high watermark, last stable offset, synced end, whichever is
+    /// lowest.
     pub(crate) stable: i64,
     /// Records younger than this stay out of it.
     pub(crate) newest_timestamp: i64,
@@ -60,7 +62,8 @@ pub(crate) fn plan(closed: &[ClosedSegment], bounds: &Bounds) -> Option<Plan> {
     (plan.dirty_bytes > 0).then_some(plan)
 }
 
-/// Neighbours that become one segment: together not above `bytes_max`, and their offsets fit one segment.
+/// Neighbours that become one segment: together not above `bytes_max`, and their offsets fit one
+/// segment.
 pub(crate) fn groups(closed: &[ClosedSegment], bytes_max: u64) -> Vec<Range<usize>> {
     let mut out: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0;
@@ -94,7 +97,8 @@ pub(crate) struct Fate {
     pub(crate) horizon_passed: bool,
 }
 
-/// Whether a record stays: the newest of its key does, a tombstone only until its horizon. One without key has no place in a compacted log.
+/// Whether a record stays: the newest of its key does, a tombstone only until its horizon. One
+/// without key has no place in a compacted log.
 pub(crate) fn stays(offset: i64, has_key: bool, has_value: bool, fate: Fate) -> bool {
     if fate.unseen {
         return true;

@@ -1,4 +1,5 @@
-//! Appending: the leader's path with all its checks, and the steps both paths share (first files, roll, taking batches in).
+//! Appending: the leader's path with all its checks, and the steps both paths share (first files,
+//! roll, taking batches in).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,9 +41,10 @@ pub(crate) enum Time {
 }
 
 impl PartitionLog {
-    /// Appends whole batches: assigns offsets and `leader_epoch` (and the time, for LogAppendTime) in place in `bytes`,
-    /// then one write. Duplicates of an idempotent producer answer with their old offsets and write nothing.
-    /// Nothing is synced: wait with [`crate::Syncer::sync_upto`]. On any error nothing was appended.
+    /// Appends whole batches: assigns offsets and `leader_epoch` (and the time, for LogAppendTime)
+    /// in place in `bytes`, then one write. Duplicates of an idempotent producer answer with their
+    /// old offsets and write nothing. Nothing is synced: wait with [`crate::Syncer::sync_upto`]. On
+    /// any error nothing was appended.
     pub fn append_as_leader(
         &self,
         bytes: &mut [u8],
@@ -199,8 +201,8 @@ impl PartitionLog {
             }
         }
     }
-    /// Base offset of a new segment for `span`: the log end, so that segments follow each other without a gap, unless the gap in front of
-    /// the span is too wide for one segment.
+    /// Base offset of a new segment for `span`: the log end, so that segments follow each other
+    /// without a gap, unless the gap in front of the span is too wide for one segment.
     fn base_for(&self, span: Span) -> Result<i64, LogError> {
         let end = self.log_end_offset();
         if span.last_offset - end <= i64::from(i32::MAX) {
@@ -209,8 +211,8 @@ impl PartitionLog {
         self.allow_gaps(false)?;
         Ok(span.first_offset)
     }
-    /// Whether the active segment takes `span` behind `occupied` bytes, or why a new one is needed. Error: it is needed
-    /// although it would not be full, and there were too many of those lately.
+    /// Whether the active segment takes `span` behind `occupied` bytes, or why a new one is needed.
+    /// Error: it is needed although it would not be full, and there were too many of those lately.
     pub(crate) fn fits(
         &self,
         w: &mut Writer,
@@ -249,7 +251,8 @@ impl PartitionLog {
         self.active()
     }
 
-    /// Makes the directory and what stands in it before any record does. The first flush brings all of it to the disk.
+    /// Makes the directory and what stands in it before any record does. The first flush brings all
+    /// of it to the disk.
     pub(crate) fn make_first_segment(
         &self,
         w: &mut Writer,
@@ -316,8 +319,9 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Takes a written batch into indexes, epochs and producer state. What fails here has a full log behind it, so it
-    /// takes the directory offline (a full disk does not fail here, see the indexes).
+    /// Takes a written batch into indexes, epochs and producer state. What fails here has a full
+    /// log behind it, so it takes the directory offline (a full disk does not fail here, see the
+    /// indexes).
     pub(crate) fn take_in(
         &self,
         w: &mut Writer,
@@ -376,8 +380,8 @@ impl PartitionLog {
         w.written_to = w.written_to.max(end);
     }
 
-    /// A log without any record may start again below its log start: the source's log start can stand inside a batch
-    /// (DeleteRecords), and that batch arrives whole. Gives whether it did.
+    /// A log without any record may start again below its log start: the source's log start can
+    /// stand inside a batch (DeleteRecords), and that batch arrives whole. Gives whether it did.
     pub(crate) fn restart_below(
         &self,
         w: &mut Writer,

@@ -1,6 +1,7 @@
-//! One run of the cleaner over one log: plan, map of keys, new segments, swap. Reads and writes without any lock; the writer lock is taken
-//! to put a new segment in the place of old ones. Nothing at or above the high watermark, the last stable offset or the recovery point is
-//! touched, nor the active segment. Not here: when to clean, and which log (`tarn_replica`).
+//! One run of the cleaner over one log: plan, map of keys, new segments, swap. Reads and writes
+//! without any lock; the writer lock is taken to put a new segment in the place of old ones.
+//! Nothing at or above the high watermark, the last stable offset or the recovery point is touched,
+//! nor the active segment. Not here: when to clean, and which log (`tarn_replica`).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -19,7 +20,8 @@ use crate::scan::{Found, Scanner};
 use crate::segment::Segment;
 use crate::types::CleanOutcome;
 
-/// A batch that is larger than this, or whose records are, stays as it is: a run works in bounded memory.
+/// A batch that is larger than this, or whose records are, stays as it is: a run works in bounded
+/// memory.
 const BATCH_BYTES_MAX: usize = 64 << 20;
 const OUTPUT_BUFFER_BYTES: usize = 1 << 20;
 
@@ -44,7 +46,8 @@ impl AbortedRanges {
     fn covers(&self, h: &BatchHeader) -> bool {
         h.is_transactional()
             && self.0.get(&h.producer_id).is_some_and(|ranges| {
-                // By marker, and they do not overlap: the first that ends behind the batch is the only one that can hold it.
+                // By marker, and they do not overlap: the first that ends behind the batch is the
+                // only one that can hold it.
                 let at = ranges.partition_point(|(_, marker)| *marker < h.base_offset);
                 ranges
                     .get(at)
@@ -61,15 +64,18 @@ enum Verdict {
 }
 
 impl PartitionLog {
-    /// Share of what can be cleaned that was not cleaned before, in millionths of its bytes; `None` when there is nothing new.
+    /// Share of what can be cleaned that was not cleaned before, in millionths of its bytes; `None`
+    /// when there is nothing new.
     pub fn dirty_ppm(&self, now_ms: i64) -> Result<Option<u32>, LogError> {
         let plan = self.cleaning_plan(now_ms)?;
         Ok(plan.map(|(_, _, plan)| plan.dirty_ppm()))
     }
 
-    /// Cleans the log: of all records with one key the newest stays, a tombstone for `delete.retention.ms` after the run that first saw it.
-    /// Records of aborted transactions go; control batches stay. The map of keys takes at most `map_bytes`; what does not fit is left for the
-    /// next run. `moved` is told the bytes read and written, and may sleep; `false` ends the run early. Blocks on disk, for long.
+    /// Cleans the log: of all records with one key the newest stays, a tombstone for
+    /// `delete.retention.ms` after the run that first saw it. Records of aborted transactions go;
+    /// control batches stay. The map of keys takes at most `map_bytes`; what does not fit is left
+    /// for the next run. `moved` is told the bytes read and written, and may sleep; `false` ends
+    /// the run early. Blocks on disk, for long.
     pub fn clean(
         &self,
         map_bytes: usize,
@@ -166,7 +172,8 @@ impl PartitionLog {
         Ok(ranges)
     }
 
-    /// Writes what stays of `old` into one new segment, synced but without a name of its own; `None` when the run was ended.
+    /// Writes what stays of `old` into one new segment, synced but without a name of its own;
+    /// `None` when the run was ended.
     fn rewrite(
         &self,
         old: &[Arc<Segment>],
@@ -241,7 +248,8 @@ impl PartitionLog {
         // Neither a flush nor a deletion works in the directory meanwhile.
         let _no_flush = self.flushing.lock();
         self.check_writable(&self.lock_writer())?;
-        // Cleaned segments leave offsets out, also when the topic is not compacted any more one day.
+        // Cleaned segments leave offsets out, also when the topic is not compacted any more one
+        // day.
         self.allow_gaps(true)?;
         let name = |extension| names::segment_file(&self.dir, new.base_offset, extension);
         let (cleaned, swap) = (name(names::CLEANED), name(names::SWAP));
@@ -267,7 +275,8 @@ impl PartitionLog {
         Ok(true)
     }
 
-    /// The part under the writer lock. Gives the files that the old segments had open; `None` when they are not the log's any more.
+    /// The part under the writer lock. Gives the files that the old segments had open; `None` when
+    /// they are not the log's any more.
     fn install(
         &self,
         old: &[Arc<Segment>],
@@ -310,7 +319,8 @@ impl PartitionLog {
         Ok(Some(kept_open))
     }
 
-    /// A failure before anything of the log was touched: a log that was closed or deleted meanwhile is no reason to blame the disk.
+    /// A failure before anything of the log was touched: a log that was closed or deleted meanwhile
+    /// is no reason to blame the disk.
     fn clean_failed(&self, what: &'static str, path: &Path, e: &io::Error) -> LogError {
         match self.check_writable(&self.lock_writer()) {
             Err(closed) => closed,
@@ -426,7 +436,8 @@ fn verdict(view: &BatchView<'_>, run: &Run<'_>, must_stay: bool) -> Result<Verdi
     }
 }
 
-/// A batch: its header, itself unless it is too large to be looked into, and whether it is the last one.
+/// A batch: its header, itself unless it is too large to be looked into, and whether it is the last
+/// one.
 type Batch<'b> = (BatchHeader, Option<BatchView<'b>>, bool);
 
 /// The batches of a segment with their bytes, CRCs checked.

@@ -1,6 +1,7 @@
-//! Bringing appended bytes to the disk: one log with fdatasync, or many logs of a directory with one syncfs. Owns the order in which files,
-//! directories and the epoch checkpoint become durable before a recovery point moves; where a full disk has no room for the checkpoint, the
-//! durable end moves alone. When to flush is for the [`crate::Syncer`] and others.
+//! Bringing appended bytes to the disk: one log with fdatasync, or many logs of a directory with
+//! one syncfs. Owns the order in which files, directories and the epoch checkpoint become durable
+//! before a recovery point moves; where a full disk has no room for the checkpoint, the durable end
+//! moves alone. When to flush is for the [`crate::Syncer`] and others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use crate::partition_metadata;
 use crate::segment::Segment;
 use crate::state::LogDirState;
 
-/// From so many logs on, one sync of their whole file system is cheaper: each fdatasync of a file that grew writes that file's metadata, and
-/// the journal where there is one, and flushes the disk's cache by itself, which holds up everybody who writes.
+/// From so many logs on, one sync of their whole file system is cheaper: each fdatasync of a file
+/// that grew writes that file's metadata, and the journal where there is one, and flushes the
+/// disk's cache by itself, which holds up everybody who writes.
 pub(crate) const TOGETHER_MIN: usize = 64;
 
-/// With more unsynced bytes than this, logs are flushed one after the other: all of them at once would keep the disk busy for so long that
-/// everybody who waits for a small sync feels it.
+/// With more unsynced bytes than this, logs are flushed one after the other: all of them at once
+/// would keep the disk busy for so long that everybody who waits for a small sync feels it.
 const TOGETHER_BYTES_MAX: u64 = 32 << 20;
 
 /// What a flush is about to bring to the disk.
@@ -31,8 +33,9 @@ struct Flushing {
     new_files: bool,
 }
 
-/// Flushes all of `logs`, which should differ from each other, and gives the new durable end of each in order. Many logs of one
-/// directory with few bytes are flushed together by one sync of its file system, where the kernel tells what failed in it (Linux 5.8).
+/// Flushes all of `logs`, which should differ from each other, and gives the new durable end of
+/// each in order. Many logs of one directory with few bytes are flushed together by one sync of its
+/// file system, where the kernel tells what failed in it (Linux 5.8).
 pub fn flush_all(logs: &[Arc<PartitionLog>]) -> Vec<Result<i64, LogError>> {
     let mut by_dir: HashMap<*const LogDirState, Vec<usize>> = HashMap::new();
     for (index, log) in logs.iter().enumerate() {
@@ -94,8 +97,9 @@ fn flush_together(state: &LogDirState, logs: &[&PartitionLog]) -> Vec<Result<i64
 }
 
 impl PartitionLog {
-    /// fdatasync of everything up to the log end at the time of the call; gives the new durable end. A failure takes
-    /// the directory offline. Does not hold the writer lock while it waits for the disk.
+    /// fdatasync of everything up to the log end at the time of the call; gives the new durable
+    /// end. A failure takes the directory offline. Does not hold the writer lock while it waits for
+    /// the disk.
     pub fn flush(&self) -> Result<i64, LogError> {
         let _one_at_a_time = self.flushing.lock();
         let Some(mut flushing) = self.begin_flush()? else {
@@ -129,8 +133,8 @@ impl PartitionLog {
         }
         self.write_epochs_of(flushing, true)
     }
-    /// Writes the epoch checkpoint if it is due. On a full disk it stays due: what was synced is durable without it, and a recovery makes it
-    /// from the batches above the recovery point.
+    /// Writes the epoch checkpoint if it is due. On a full disk it stays due: what was synced is
+    /// durable without it, and a recovery makes it from the batches above the recovery point.
     fn write_epochs_of(&self, flushing: &mut Flushing, durable: bool) -> Result<(), LogError> {
         if !flushing.epochs {
             return Ok(());
@@ -170,7 +174,8 @@ impl PartitionLog {
         }
         self.write_epochs_of(flushing, false)
     }
-    /// Everything taken over is on disk, the epoch checkpoint perhaps not: moves the durable end, and gives it.
+    /// Everything taken over is on disk, the epoch checkpoint perhaps not: moves the durable end,
+    /// and gives it.
     fn end_flush(&self, flushing: &Flushing) -> i64 {
         let before = {
             let mut w = self.lock_writer();

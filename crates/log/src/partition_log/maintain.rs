@@ -1,4 +1,5 @@
-//! Everything that is neither append nor read: truncation, log start, retention, flush, close, delete.
+//! Everything that is neither append nor read: truncation, log start, retention, flush, close,
+//! delete.
 
 use std::fs;
 use std::io;
@@ -14,9 +15,10 @@ use crate::state::LogDirState;
 use crate::types::{RetentionOutcome, RetentionRule};
 
 impl PartitionLog {
-    /// Drops every batch that has an offset ≥ `offset` (a batch that contains it is dropped whole). The new log end (the
-    /// answer) is the end of the last batch kept, so it can be below `offset`. Below the log start: as
-    /// [`Self::truncate_fully_and_start_at`]. Epochs, producers and transactions are rolled back too.
+    /// Drops every batch that has an offset ≥ `offset` (a batch that contains it is dropped whole).
+    /// The new log end (the answer) is the end of the last batch kept, so it can be below `offset`.
+    /// Below the log start: as [`Self::truncate_fully_and_start_at`]. Epochs, producers and
+    /// transactions are rolled back too.
     pub fn truncate_to(&self, offset: i64) -> Result<i64, LogError> {
         let offset = offset.max(0);
         let mut w = self.lock_writer();
@@ -124,7 +126,8 @@ impl PartitionLog {
         self.change_epochs(w, |c| c.clear())
     }
 
-    /// Before bytes above `offset` go away: no recovery point, in memory or on disk, may cover them any longer.
+    /// Before bytes above `offset` go away: no recovery point, in memory or on disk, may cover them
+    /// any longer.
     pub(super) fn forget_synced_above(&self, w: &mut Writer, offset: i64) -> Result<(), LogError> {
         w.truncations += 1;
         self.cleaned_to.fetch_min(offset, Ordering::AcqRel);
@@ -134,8 +137,9 @@ impl PartitionLog {
             .lower_recovery_point(&self.topic, self.partition, offset)
     }
 
-    /// Raises the log start offset (DeleteRecords, or a source's log start) up to the high watermark at most, and removes
-    /// whole segments below. Gives the resulting log start offset. A lower value changes nothing.
+    /// Raises the log start offset (DeleteRecords, or a source's log start) up to the high
+    /// watermark at most, and removes whole segments below. Gives the resulting log start offset. A
+    /// lower value changes nothing.
     pub fn advance_log_start(&self, offset: i64) -> Result<i64, LogError> {
         let gone = {
             let mut w = self.lock_writer();
@@ -178,7 +182,8 @@ impl PartitionLog {
         gone.to_vec()
     }
 
-    /// Removes old segments by `retention.ms`, `retention.bytes` and log start; never above the high watermark.
+    /// Removes old segments by `retention.ms`, `retention.bytes` and log start; never above the
+    /// high watermark.
     pub fn retention(&self, now_ms: i64) -> Result<RetentionOutcome, LogError> {
         self.retention_by(RetentionRule::Configured, now_ms)
     }
@@ -199,7 +204,8 @@ impl PartitionLog {
                 return Ok(outcome);
             }
             if count == total {
-                // The active one is old too: an empty one takes its place, if there is anything in it.
+                // The active one is old too: an empty one takes its place, if there is anything in
+                // it.
                 if self.active().is_some_and(|a| a.size() == 0) {
                     count -= 1;
                 } else {
@@ -274,7 +280,8 @@ impl PartitionLog {
         Ok(now_ms.saturating_sub(newest) > retention_ms)
     }
 
-    /// Gives reserved blocks back when nothing was appended since the last call; gives whether some are left.
+    /// Gives reserved blocks back when nothing was appended since the last call; gives whether some
+    /// are left.
     pub(crate) fn give_back_if_idle(&self) -> bool {
         self.give_back_unless_busy(|active| active.give_back_if_idle())
     }
@@ -298,7 +305,8 @@ impl PartitionLog {
         w.mark_dirty(&active);
         give_back(&active).unwrap_or(true)
     }
-    /// Rebuilds the indexes of segments in which an entry did not fit its batch; gives how many. Blocks on disk.
+    /// Rebuilds the indexes of segments in which an entry did not fit its batch; gives how many.
+    /// Blocks on disk.
     pub fn repair_indexes(&self) -> Result<usize, LogError> {
         let wrong = |s: &&Arc<Segment>| s.index_is_wrong();
         let mut repaired = 0;
@@ -355,7 +363,8 @@ impl PartitionLog {
         self.segments.load().iter().for_each(|s| s.release_files());
     }
 
-    /// Closes and removes: the directory is renamed to `<topic>-<partition>.<random>-delete` at once, then removed.
+    /// Closes and removes: the directory is renamed to `<topic>-<partition>.<random>-delete` at
+    /// once, then removed.
     pub fn delete(&self) -> Result<(), LogError> {
         // A flush under way works in the directory that is about to move.
         let _no_flush = self.flushing.lock();
@@ -371,7 +380,8 @@ impl PartitionLog {
     }
 }
 
-/// Renames a partition's folder out of the way and removes it. On a disk without room for a new name it is removed where it is.
+/// Renames a partition's folder out of the way and removes it. On a disk without room for a new
+/// name it is removed where it is.
 pub(crate) fn remove_folder(
     state: &LogDirState,
     parent: &Path,

@@ -1,5 +1,6 @@
-//! A producer's batch: checked before anything is locked, then appended. What is refused and what is corrected is Kafka's choice; the
-//! checks themselves are in `tarn_records`. Not here: writing (`append`), and which request may write.
+//! A producer's batch: checked before anything is locked, then appended. What is refused and what
+//! is corrected is Kafka's choice; the checks themselves are in `tarn_records`. Not here: writing
+//! (`append`), and which request may write.
 
 use tarn_records::{
     BatchHeader, BatchView, Compressor, RecordRules, RecordsError, StreamPace, one_batch,
@@ -11,10 +12,12 @@ use crate::config::{LogConfig, TimestampType};
 use crate::error::LogError;
 use crate::types::{AppendInfo, AppendOrigin};
 
-/// What may come out of one compressed batch while it is checked. Nothing of it is kept, so this bounds time, not memory.
+/// What may come out of one compressed batch while it is checked. Nothing of it is kept, so this
+/// bounds time, not memory.
 pub const PRODUCED_BYTES_MAX: usize = 1 << 30;
 
-/// A producer's batch that was checked: only sequences, epochs and transactions can still refuse it.
+/// A producer's batch that was checked: only sequences, epochs and transactions can still refuse
+/// it.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedBatch {
     header: BatchHeader,
@@ -22,8 +25,9 @@ pub struct CheckedBatch {
 }
 
 impl PartitionLog {
-    /// Checks the one batch in `bytes` as Kafka does before it appends, against the settings as they are now. Takes no lock. Compressed
-    /// records are read at this `pace`; more than `limit` bytes of them are refused.
+    /// Checks the one batch in `bytes` as Kafka does before it appends, against the settings as
+    /// they are now. Takes no lock. Compressed records are read at this `pace`; more than `limit`
+    /// bytes of them are refused.
     pub fn check_produced(
         &self,
         bytes: &[u8],
@@ -54,12 +58,14 @@ impl PartitionLog {
         Ok(CheckedBatch { header: h, time })
     }
 
-    /// The codec that producers' batches are brought into before they are appended, when one is set.
+    /// The codec that producers' batches are brought into before they are appended, when one is
+    /// set.
     pub fn target_compression(&self) -> Option<Compressor> {
         self.config.load().compression
     }
 
-    /// The checked batch in the codec `to`, and what goes with it to [`Self::append_produced`]. Its records are read at this `pace`.
+    /// The checked batch in the codec `to`, and what goes with it to [`Self::append_produced`]. Its
+    /// records are read at this `pace`.
     pub fn recompress(
         &self,
         bytes: &[u8],
@@ -82,8 +88,9 @@ impl PartitionLog {
         Ok((bytes, CheckedBatch { header, time }))
     }
 
-    /// Appends the batch at the start of `bytes`, for which `checked` was given. As [`Self::append_as_leader`] otherwise; a largest
-    /// timestamp that the header had wrong is corrected, bytes behind the batch are left out.
+    /// Appends the batch at the start of `bytes`, for which `checked` was given. As
+    /// [`Self::append_as_leader`] otherwise; a largest timestamp that the header had wrong is
+    /// corrected, bytes behind the batch are left out.
     pub fn append_produced(
         &self,
         bytes: &mut [u8],

@@ -1,4 +1,5 @@
-//! Reading: slices for fetches, look-ups by timestamp, aborted transactions, scrubbing. Nothing here takes the writer lock.
+//! Reading: slices for fetches, look-ups by timestamp, aborted transactions, scrubbing. Nothing
+//! here takes the writer lock.
 
 use std::sync::Arc;
 
@@ -11,14 +12,16 @@ use crate::scan::{Found, Scanner};
 use crate::segment::Segment;
 use crate::types::{AbortedTxn, Slice, TimestampAndOffset};
 
-/// A segment may be removed between taking the snapshot and opening its file; a fresh snapshot settles it.
+/// A segment may be removed between taking the snapshot and opening its file; a fresh snapshot
+/// settles it.
 const SNAPSHOT_TRIES: usize = 3;
 
 impl PartitionLog {
-    /// Finds the bytes from the batch that contains `offset` (or the first one after it, over gaps), never at or past
-    /// `upper_offset` (high watermark, LSO or log end), at most `max_bytes`, within one segment. `min_one`: the first batch
-    /// is given whole even when larger than `max_bytes` (KIP-74). `Ok(None)`: in range, nothing to read yet (or, without
-    /// `min_one`, the first batch does not fit). Error `OffsetOutOfRange` outside `log_start ..= log_end`.
+    /// Finds the bytes from the batch that contains `offset` (or the first one after it, over
+    /// gaps), never at or past `upper_offset` (high watermark, LSO or log end), at most
+    /// `max_bytes`, within one segment. `min_one`: the first batch is given whole even when larger
+    /// than `max_bytes` (KIP-74). `Ok(None)`: in range, nothing to read yet (or, without `min_one`,
+    /// the first batch does not fit). Error `OffsetOutOfRange` outside `log_start ..= log_end`.
     pub fn read(
         &self,
         offset: i64,
@@ -80,8 +83,8 @@ impl PartitionLog {
         })
     }
 
-    /// As [`Self::aborted_transactions`] for what a reader from `from` gets with `slice`, never at or past `upper_offset`: up to
-    /// the first indexed batch behind the slice.
+    /// As [`Self::aborted_transactions`] for what a reader from `from` gets with `slice`, never at
+    /// or past `upper_offset`: up to the first indexed batch behind the slice.
     pub fn aborted_in(
         &self,
         from: i64,
@@ -107,8 +110,9 @@ impl PartitionLog {
         self.aborted_transactions(from, end.min(upper_offset))
     }
 
-    /// First record with timestamp ≥ `timestamp` (ListOffsets) at or above the log start, also inside compressed batches.
-    /// Not bounded by the high watermark: the caller compares. Compressed records are read at this `pace`.
+    /// First record with timestamp ≥ `timestamp` (ListOffsets) at or above the log start, also
+    /// inside compressed batches. Not bounded by the high watermark: the caller compares.
+    /// Compressed records are read at this `pace`.
     pub fn offset_for_timestamp(
         &self,
         timestamp: i64,
@@ -140,7 +144,8 @@ impl PartitionLog {
         })
     }
 
-    /// The first record with the largest timestamp (ListOffsets −3). Compressed records are read at this `pace`.
+    /// The first record with the largest timestamp (ListOffsets −3). Compressed records are read at
+    /// this `pace`.
     pub fn max_timestamp(
         &self,
         pace: &mut dyn StreamPace,
@@ -164,7 +169,8 @@ impl PartitionLog {
         })
     }
 
-    /// CRC check of every batch in `from .. to` (scrubbing; sendfile does not look at bodies). Error `Damaged` names the place.
+    /// CRC check of every batch in `from .. to` (scrubbing; sendfile does not look at bodies).
+    /// Error `Damaged` names the place.
     pub fn verify(&self, from: i64, to: i64) -> Result<(), LogError> {
         self.with_snapshot(|segments, end| {
             for (at, s) in segments.iter().enumerate().skip(floor(segments, from)) {

@@ -1,8 +1,10 @@
-//! Opening: what is on disk, which part of it is checked, where it is cut. What stands beside the segments is judged in `side_files.rs`.
+//! Opening: what is on disk, which part of it is checked, where it is cut. What stands beside the
+//! segments is judged in `side_files.rs`.
 //!
-//! Segments wholly below the recovery point or the log start are believed (their headers are still checked when they are read). Everything
-//! else is walked: batches at or above the recovery point must pass their CRC, and the log is cut at the first that does
-//! not, whatever follows. A bad batch below the recovery point was synced once: that is damage, and nobody cuts it silently.
+//! Segments wholly below the recovery point or the log start are believed (their headers are still
+//! checked when they are read). Everything else is walked: batches at or above the recovery point
+//! must pass their CRC, and the log is cut at the first that does not, whatever follows. A bad
+//! batch below the recovery point was synced once: that is damage, and nobody cuts it silently.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,8 +35,8 @@ use crate::segment::Segment;
 /// Control batches are tiny; a larger one is no marker of ours or Kafka's.
 pub(crate) const CONTROL_BATCH_BYTES_MAX: usize = 64 * 1024;
 
-/// After a crash the last bytes of a walked segment are checked although they were synced: cheap, and a disk that lies about
-/// a sync lies about its last bytes.
+/// After a crash the last bytes of a walked segment are checked although they were synced: cheap,
+/// and a disk that lies about a sync lies about its last bytes.
 const RECHECK_BYTES: u64 = 8 << 20;
 
 /// What a directory listing gave.
@@ -47,9 +49,10 @@ struct Listing {
 }
 
 impl PartitionLog {
-    /// Opens the log in `dir` (named `<topic>-<partition>`). A directory that does not exist is an empty log and stays
-    /// non-existent until the first append or until a start offset must be remembered. Recovers as `options` say. Fails with
-    /// [`LogError::Missing`] when the checkpoints or the files themselves prove that a part of the log is not there any more.
+    /// Opens the log in `dir` (named `<topic>-<partition>`). A directory that does not exist is an
+    /// empty log and stays non-existent until the first append or until a start offset must be
+    /// remembered. Recovers as `options` say. Fails with [`LogError::Missing`] when the checkpoints
+    /// or the files themselves prove that a part of the log is not there any more.
     pub fn open(
         dir: &Path,
         config: LogConfig,
@@ -165,8 +168,9 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Everything was synced: only what stands behind the last index entry is looked at. `None` when the log goes on behind its recovery
-    /// point: then the marker of the clean stop is not about this state of it.
+    /// Everything was synced: only what stands behind the last index entry is looked at. `None`
+    /// when the log goes on behind its recovery point: then the marker of the clean stop is not
+    /// about this state of it.
     fn open_clean(
         &self,
         w: &mut Writer,
@@ -303,7 +307,8 @@ impl PartitionLog {
         let lost: u64 = s.size() - position + later.iter().map(|s| s.size()).sum::<u64>();
         let log = names::partition_dir(&self.topic, self.partition);
         if later.iter().any(|l| l.size() > 0) || salvage::good_batch_behind(s, position, next)? {
-            // Not a torn tail: something whole stands behind the damage. It cannot stay in the log, but it is not thrown away.
+            // Not a torn tail: something whole stands behind the damage. It cannot stay in the log,
+            // but it is not thrown away.
             salvage::set_aside(&self.state, &self.dir, s, position, later)?;
             tracing::error!(
                 log,
@@ -440,7 +445,8 @@ impl PartitionLog {
         s.seal()
     }
 
-    /// Producer state as it was at offset `upto`: newest usable snapshot, then the batches behind it.
+    /// Producer state as it was at offset `upto`: newest usable snapshot, then the batches behind
+    /// it.
     pub(super) fn replay_producers(
         &self,
         w: &mut Writer,
@@ -512,7 +518,8 @@ fn unless_short(done: Result<(), LogError>) -> Result<(), LogError> {
     }
 }
 
-/// The control record of a batch in a file; malformed or oversized ones count as unknown: kept as bytes, meaning nothing.
+/// The control record of a batch in a file; malformed or oversized ones count as unknown: kept as
+/// bytes, meaning nothing.
 fn read_control(s: &Segment, found: &Found) -> Result<Option<ControlRecord>, LogError> {
     if !found.header.is_control() {
         return Ok(None);

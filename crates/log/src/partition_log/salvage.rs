@@ -1,4 +1,5 @@
-//! What recovery cuts off although whole batches stand behind the damage is copied aside first, for a human to look at.
+//! What recovery cuts off although whole batches stand behind the damage is copied aside first, for
+//! a human to look at.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,8 +19,8 @@ const SEARCH_BYTES_MAX: u64 = 16 << 20;
 const DAMAGED: &str = "log.damaged";
 const MAGIC: u8 = 2;
 
-/// Whether a whole batch with a right CRC and an offset at or above `next` stands behind `position`. Only decides whether
-/// bytes are worth keeping: recovery never goes on there.
+/// Whether a whole batch with a right CRC and an offset at or above `next` stands behind
+/// `position`. Only decides whether bytes are worth keeping: recovery never goes on there.
 pub(super) fn good_batch_behind(s: &Segment, position: u64, next: i64) -> Result<bool, LogError> {
     let len = (s.size() - position).min(SEARCH_BYTES_MAX) as usize;
     let mut bytes = vec![0u8; len];

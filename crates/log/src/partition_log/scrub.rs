@@ -1,5 +1,6 @@
-//! Scrubbing: reads what was written long ago and compares checksums, so that rot is found before a reader finds it. Index
-//! entries are compared with their batches on the way. When, how fast and who is told is for the caller.
+//! Scrubbing: reads what was written long ago and compares checksums, so that rot is found before a
+//! reader finds it. Index entries are compared with their batches on the way. When, how fast and
+//! who is told is for the caller.
 
 use std::sync::Arc;
 
@@ -34,9 +35,10 @@ pub struct Damage {
 }
 
 impl PartitionLog {
-    /// Checks about `bytes_max` bytes of batches from the one that holds `from` on (at least one batch): checksums, headers,
-    /// the index entries that name them. Only what is on disk for sure is looked at. Blocks on disk; readers and writers are
-    /// not held up. Error: the log could not be read, which says nothing about its content.
+    /// Checks about `bytes_max` bytes of batches from the one that holds `from` on (at least one
+    /// batch): checksums, headers, the index entries that name them. Only what is on disk for sure
+    /// is looked at. Blocks on disk; readers and writers are not held up. Error: the log could not
+    /// be read, which says nothing about its content.
     pub fn scrub(&self, from: i64, bytes_max: u64) -> Result<ScrubStep, LogError> {
         self.with_snapshot(|segments, end| {
             let done = ScrubStep {
@@ -106,7 +108,8 @@ impl PartitionLog {
     }
 }
 
-/// Where the batch of `from` begins in its segment; or byte position, reason and offset of what is wrong on the way there.
+/// Where the batch of `from` begins in its segment; or byte position, reason and offset of what is
+/// wrong on the way there.
 fn start_of(
     s: &Segment,
     from: i64,

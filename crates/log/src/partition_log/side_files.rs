@@ -1,5 +1,6 @@
-//! What stands beside the segments of one log, held against them. A side file never overrules the log: what the log does not bear out is
-//! named and ignored. What proves that a part of the log is missing makes the opening fail, and nothing of it is touched.
+//! What stands beside the segments of one log, held against them. A side file never overrules the
+//! log: what the log does not bear out is named and ignored. What proves that a part of the log is
+//! missing makes the opening fail, and nothing of it is touched.
 //!
 //! Guards F-1: a side file never overrules a log.
 
@@ -28,7 +29,8 @@ pub(super) struct Metadata {
 }
 
 impl PartitionLog {
-    /// Makes the log start offset outlive a crash, on disk when this returns if `durable`. Does not hold up appends.
+    /// Makes the log start offset outlive a crash, on disk when this returns if `durable`. Does not
+    /// hold up appends.
     pub fn keep_log_start(&self, durable: bool) -> Result<(), LogError> {
         let mut metadata = self.metadata.lock();
         let start = self.log_start_offset();
@@ -50,12 +52,14 @@ impl PartitionLog {
         let above = self.first_segment_base().is_some_and(|base| start > base);
         above && self.metadata.lock().content.log_start != Some(start)
     }
-    /// Before the log begins anew at `offset`: what was kept of its old start would cut into what is written next.
+    /// Before the log begins anew at `offset`: what was kept of its old start would cut into what
+    /// is written next.
     pub(super) fn begin_at(&self, offset: i64) -> Result<(), LogError> {
         let mut metadata = self.metadata.lock();
         if metadata.content.log_start.take().is_some() {
             match self.write_metadata(&metadata.content, true) {
-                // Without the file the topic id is missing, which is harmless; it comes back with the first segment.
+                // Without the file the topic id is missing, which is harmless; it comes back with
+                // the first segment.
                 Err(e) if e.is_shortage() => {
                     let path = self.dir.join(partition_metadata::FILE);
                     std::fs::remove_file(&path)
@@ -68,14 +72,15 @@ impl PartitionLog {
         self.log_start.store(offset, Ordering::Release);
         Ok(())
     }
-    /// The file of a log whose first segment is about to be made: all segments to come will be contiguous.
+    /// The file of a log whose first segment is about to be made: all segments to come will be
+    /// contiguous.
     pub(super) fn write_first_metadata(&self) -> Result<(), LogError> {
         let mut metadata = self.metadata.lock();
         metadata.content.contiguous = true;
         self.write_metadata(&metadata.content, false)
     }
-    /// Offsets are about to be left out between two segments (a source's gap too wide for one segment, or a cleaner's work), so that a
-    /// missing segment can no longer be told from a gap.
+    /// Offsets are about to be left out between two segments (a source's gap too wide for one
+    /// segment, or a cleaner's work), so that a missing segment can no longer be told from a gap.
     pub(crate) fn allow_gaps(&self, durable: bool) -> Result<(), LogError> {
         let mut metadata = self.metadata.lock();
         if metadata.content.contiguous {
@@ -95,7 +100,8 @@ impl PartitionLog {
         let path = self.dir.join(partition_metadata::FILE);
         self.state.replace_file(&path, &bytes, durable)
     }
-    /// Reads the file of a folder that is there; writes an id again that a power cut took before the first flush of a new log.
+    /// Reads the file of a folder that is there; writes an id again that a power cut took before
+    /// the first flush of a new log.
     pub(super) fn load_metadata(&self, wanted: Option<&String>) -> Result<(), LogError> {
         let mut metadata = self.metadata.lock();
         let path = self.dir.join(partition_metadata::FILE);
@@ -168,7 +174,8 @@ impl PartitionLog {
         );
         Err(self.missing(last.log.path().to_path_buf(), reason))
     }
-    /// Whether offsets that could still be read are missing in front of `next`, behind a segment that ends at `end`.
+    /// Whether offsets that could still be read are missing in front of `next`, behind a segment
+    /// that ends at `end`.
     pub(super) fn is_gap(&self, end: i64, next: &Segment) -> bool {
         let start = self.kept_log_start().unwrap_or(0);
         next.base_offset > end.max(start) && self.is_contiguous()
@@ -199,7 +206,8 @@ impl PartitionLog {
                 None => Ok(()),
             })
     }
-    /// Indexes without a log: leftovers of a removal that a crash cut short, or proof that a log is missing.
+    /// Indexes without a log: leftovers of a removal that a crash cut short, or proof that a log is
+    /// missing.
     pub(super) fn judge_orphans(
         &self,
         bases: &std::collections::BTreeSet<i64>,
@@ -245,8 +253,8 @@ impl PartitionLog {
         LogError::Missing { path, reason }
     }
 
-    /// The log start offset: where the first segment begins, or what was kept with the log, or what the checkpoint of the directory claims
-    /// as far as the log bears it out.
+    /// The log start offset: where the first segment begins, or what was kept with the log, or what
+    /// the checkpoint of the directory claims as far as the log bears it out.
     pub(super) fn judge_log_start(
         &self,
         base: i64,
@@ -273,8 +281,8 @@ impl PartitionLog {
         own
     }
 
-    /// Whether the epoch cache says of the batches at its borders what they say themselves. What cannot be read agrees: damage is told
-    /// elsewhere.
+    /// Whether the epoch cache says of the batches at its borders what they say themselves. What
+    /// cannot be read agrees: damage is told elsewhere.
     pub(super) fn epochs_agree(&self, start: i64, end: i64) -> bool {
         let entries = self.epochs();
         let newest = &entries[entries.len().saturating_sub(EPOCHS_CHECKED_MAX)..];

@@ -404,8 +404,9 @@ fn a_failed_write_or_sync_is_final() {
     }
 }
 
-/// A header without a largest timestamp (−1 or 0, as old sarama writes it), or with a lie, gets that of the records: time look-ups find
-/// them, and retention does not take fresh records for old ones.
+/// A header without a largest timestamp (−1 or 0, as old sarama writes it), or with a lie, gets
+/// that of the records: time look-ups find them, and retention does not take fresh records for old
+/// ones.
 #[test]
 fn a_wrong_largest_timestamp_in_the_header_is_corrected() {
     for (claimed, bit) in [(-1, 0), (0, 0), (NOW + (1 << 40), 0), (NOW + 7, 8)] {

@@ -1,4 +1,5 @@
-//! The cleaner keeps the newest record of each key at its offset, whatever interrupts it and whoever reads meanwhile.
+//! The cleaner keeps the newest record of each key at its offset, whatever interrupts it and
+//! whoever reads meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,7 +135,8 @@ fn the_newest_of_each_key_stays_at_its_offset() {
     let reopened = reopen(&home, &log);
     assert_eq!(read(&reopened), after);
     assert_eq!(reopened.log_end_offset(), end);
-    // Another run has nothing to do until something new is closed; then what has become small is put together.
+    // Another run has nothing to do until something new is closed; then what has become small is
+    // put together.
     assert_eq!(clean(&log, NOW), CleanOutcome::default());
     fill(&log, &mut dice, 50);
     let outcome = clean(&log, NOW);
@@ -279,7 +281,8 @@ fn aborted_records_go_markers_and_the_producers_last_batch_stay() {
     assert_eq!(reopened.last_stable_offset(), open);
 }
 
-/// Kill -9 at each step of the swap: what is found at the next start is the log before or after, with the same newest records.
+/// Kill -9 at each step of the swap: what is found at the next start is the log before or after,
+/// with the same newest records.
 #[test]
 fn a_crash_at_any_step_of_the_swap_loses_and_doubles_nothing() {
     for step in 0..=5 {

@@ -242,7 +242,8 @@ fn a_deleted_partition_leaves_nothing_and_readers_keep_their_bytes() {
     assert!(dir.scan().unwrap().is_empty());
 }
 
-/// The log of a mirror loses what lies below its log start and nothing else, however old or large it is.
+/// The log of a mirror loses what lies below its log start and nothing else, however old or large
+/// it is.
 #[test]
 fn retention_by_log_start_ignores_age_and_size() {
     let config = LogConfig {

@@ -1,4 +1,5 @@
-//! Side files that belong to another log, are edited, stale or missing; and parts of a log that are missing. The log decides.
+//! Side files that belong to another log, are edited, stale or missing; and parts of a log that are
+//! missing. The log decides.
 
 use std::fs;
 use std::path::Path;
@@ -42,8 +43,8 @@ fn edit(path: &Path, from: &str, to: &str) {
     fs::write(path, text.replace(from, to)).unwrap();
 }
 
-/// What DeleteRecords did to a topic must not be done to the next topic of that name, whether the id is another one or, as on a mirror,
-/// the same.
+/// What DeleteRecords did to a topic must not be done to the next topic of that name, whether the
+/// id is another one or, as on a mirror, the same.
 #[test]
 fn a_log_start_dies_with_its_log() {
     for next in ["two", "one"] {
@@ -112,7 +113,8 @@ fn deleted_records_stay_deleted_after_a_crash() {
     assert_eq!(bounds(&open(&dir, "one").unwrap()), (7, 20));
 }
 
-/// A line that was edited, or belongs to another log, removes nothing: the start is what the log says.
+/// A line that was edited, or belongs to another log, removes nothing: the start is what the log
+/// says.
 #[test]
 fn a_claimed_log_start_that_the_log_does_not_bear_out_is_ignored() {
     for clean in [true, false] {
@@ -217,7 +219,8 @@ fn a_stale_clean_marker_is_not_believed() {
     assert_eq!(bounds(&open(&dir, "one").unwrap()), (0, 20));
 }
 
-/// What the checkpoints or the other files prove to have been there is missed, and nothing that proves it is touched.
+/// What the checkpoints or the other files prove to have been there is missed, and nothing that
+/// proves it is touched.
 #[test]
 fn a_missing_part_of_a_log_is_told_and_nothing_is_touched() {
     for clean in [true, false] {
@@ -303,7 +306,8 @@ fn recovery_points_that_are_missing_are_unknown() {
     );
 }
 
-/// A power cut may take a segment that nobody synced; what stands behind it is set aside, as behind any other damage.
+/// A power cut may take a segment that nobody synced; what stands behind it is set aside, as behind
+/// any other damage.
 #[test]
 fn a_gap_above_the_recovery_point_is_a_torn_end() {
     let home = Home::new();
@@ -332,7 +336,8 @@ fn a_gap_above_the_recovery_point_is_a_torn_end() {
     assert_eq!(all_bytes(&log).len(), log.size_bytes() as usize);
 }
 
-/// A recovery point is what was synced, wherever the log starts; and what is torn below the start is no damage.
+/// A recovery point is what was synced, wherever the log starts; and what is torn below the start
+/// is no damage.
 #[test]
 fn a_log_start_says_nothing_of_what_is_synced_and_needs_nothing_below_it() {
     let home = Home::new();
@@ -360,7 +365,8 @@ fn a_log_start_says_nothing_of_what_is_synced_and_needs_nothing_below_it() {
     assert_eq!((bounds(&log), all_bytes(&log)), ((6, 10), bytes));
 }
 
-/// Where a log without records begins again lower, its recovery point is lowered in memory too, not only on disk.
+/// Where a log without records begins again lower, its recovery point is lowered in memory too, not
+/// only on disk.
 #[test]
 fn a_restart_lower_down_lowers_both_recovery_points() {
     let home = Home::new();

@@ -195,7 +195,8 @@ fn a_bad_batch_leaves_nothing_and_spoils_nothing_before_it() {
     }
 }
 
-/// An append ends in front of the first batch that reaches to its sender's high watermark, and says so.
+/// An append ends in front of the first batch that reaches to its sender's high watermark, and says
+/// so.
 #[test]
 fn what_reaches_beyond_the_claimed_end_is_left_out_with_all_that_follows() {
     let (good, beyond) = (batch(10, 2, 3, 50), batch(13, 2, 3, 50));

@@ -1,4 +1,5 @@
-//! The log against a model that is a plain list of batches, under random operations, crashes and clean restarts.
+//! The log against a model that is a plain list of batches, under random operations, crashes and
+//! clean restarts.
 
 use proptest::prelude::*;
 
@@ -217,7 +218,8 @@ fn reopen(log: &mut Arc<PartitionLog>, dir: &mut Arc<LogDir>, home: &Home, confi
         .unwrap();
 }
 
-/// With an id, what only the log itself may say is kept beside it; without one, as in a directory of an older version, it is not.
+/// With an id, what only the log itself may say is kept beside it; without one, as in a directory
+/// of an older version, it is not.
 fn topic_id(config: &LogConfig) -> Option<&'static str> {
     (config.segment_bytes == 300).then_some("id")
 }

@@ -116,7 +116,8 @@ fn a_hole_in_a_sealed_segment_above_the_recovery_point_cuts_there() {
         "{refused:?}"
     );
     drop(home);
-    // Below the recovery point nothing is checked at opening and nothing is cut; the scrubber finds it.
+    // Below the recovery point nothing is checked at opening and nothing is cut; the scrubber finds
+    // it.
     let (_home, log) = open(Some(15));
     let log = log.unwrap();
     assert_eq!(log.log_end_offset(), 16);

@@ -1,4 +1,5 @@
-//! Blocks reserved ahead of a large segment: the file size is the log end at all times, and nothing stays behind a seal, a close or a crash.
+//! Blocks reserved ahead of a large segment: the file size is the log end at all times, and nothing
+//! stays behind a seal, a close or a crash.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -157,7 +158,8 @@ fn an_idle_log_gives_its_reservation_back_and_a_busy_one_keeps_it() {
     log.flush().unwrap();
 }
 
-/// On a full disk the reservations of all other logs of the directory go at once, and the write is tried again.
+/// On a full disk the reservations of all other logs of the directory go at once, and the write is
+/// tried again.
 #[test]
 fn a_full_disk_takes_the_reservations_back_at_once() {
     let home = Home::new();

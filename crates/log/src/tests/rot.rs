@@ -1,4 +1,5 @@
-//! Bits that flip on the disk: an index is never believed against its batches, and a scrub finds what no reader has asked for.
+//! Bits that flip on the disk: an index is never believed against its batches, and a scrub finds
+//! what no reader has asked for.
 
 use std::fs;
 
@@ -52,8 +53,9 @@ fn flip(file: &std::path::Path, bit: usize) {
     fs::write(file, bytes).unwrap();
 }
 
-/// One flipped bit anywhere in an offset or time index, of a sealed or the last segment, after a clean stop: every answer
-/// is the right one, the log is not refused, and the index is rebuilt as it was.
+/// One flipped bit anywhere in an offset or time index, of a sealed or the last segment, after a
+/// clean stop: every answer is the right one, the log is not refused, and the index is rebuilt as
+/// it was.
 #[test]
 fn a_flipped_bit_in_an_index_changes_no_answer_and_is_repaired() {
     let home = Home::new();
@@ -112,7 +114,8 @@ fn retention_does_not_go_by_a_flipped_time_index() {
     assert_eq!((log.log_start_offset(), log.log_end_offset()), (0, end));
 }
 
-/// The scrub walks a whole log in bounded steps, and names the place of one flipped bit and goes on behind it.
+/// The scrub walks a whole log in bounded steps, and names the place of one flipped bit and goes on
+/// behind it.
 #[test]
 fn the_scrub_finds_a_flipped_bit_and_says_where() {
     let home = Home::new();
@@ -162,7 +165,8 @@ fn the_scrub_finds_a_wrong_index() {
     assert_eq!(fs::read(&file).unwrap(), before);
 }
 
-/// A reader gets the aborted transactions of the bytes that it gets, not those of the whole log behind them.
+/// A reader gets the aborted transactions of the bytes that it gets, not those of the whole log
+/// behind them.
 #[test]
 fn a_small_fetch_carries_only_the_aborted_transactions_in_it() {
     let transactions = sized(3_000, 700);

@@ -1,5 +1,5 @@
-//! Descriptors run out: whoever asked is refused, nothing is lost, nothing goes offline; and the budget that keeps it from
-//! happening.
+//! Descriptors run out: whoever asked is refused, nothing is lost, nothing goes offline; and the
+//! budget that keeps it from happening.
 
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,8 @@ fn no_descriptors(log: &PartitionLog, none: bool) {
     faults.opens_fail.store(none, Ordering::SeqCst);
 }
 
-/// EMFILE is an answer to the one who appends, at every step that opens a file; afterwards everything works.
+/// EMFILE is an answer to the one who appends, at every step that opens a file; afterwards
+/// everything works.
 #[test]
 fn without_a_descriptor_an_append_is_refused_and_the_directory_stays_online() {
     let home = Home::new();
@@ -97,8 +98,9 @@ fn opening_a_log_under_a_shortage_removes_nothing() {
     assert_eq!(std::fs::read(&snapshot).unwrap(), before);
 }
 
-/// With many more logs than files that may be open, all are written, none stays open above the budget, the bytes of a
-/// file that was closed are synced, and finding a file to close costs the same however many there are.
+/// With many more logs than files that may be open, all are written, none stays open above the
+/// budget, the bytes of a file that was closed are synced, and finding a file to close costs the
+/// same however many there are.
 #[test]
 fn files_are_closed_at_the_budget_and_finding_them_stays_cheap() {
     const LOGS: i32 = 120;
@@ -138,7 +140,8 @@ fn files_are_closed_at_the_budget_and_finding_them_stays_cheap() {
     }
 }
 
-/// 61-byte batches that each claim 2^31 offsets need a segment each; after a burst they come no faster than the interval.
+/// 61-byte batches that each claim 2^31 offsets need a segment each; after a burst they come no
+/// faster than the interval.
 #[test]
 fn segments_forced_by_offsets_are_limited_in_rate() {
     let home = Home::new();

@@ -1,4 +1,5 @@
-//! A disk that does not answer: it is noticed, told, and given up after its time; the others are left alone.
+//! A disk that does not answer: it is noticed, told, and given up after its time; the others are
+//! left alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,9 +23,9 @@ fn open(home: &Home) -> (Arc<LogDir>, Arc<PartitionLog>) {
     (dir, log)
 }
 
-/// One write that does not come back: its directory is slow, then stalled and refuses, then offline, with a call to who
-/// wants to know; the other directory is quick all the time; who waits for the same log is seen as stuck too, and as many
-/// threads stand in.
+/// One write that does not come back: its directory is slow, then stalled and refuses, then
+/// offline, with a call to who wants to know; the other directory is quick all the time; who waits
+/// for the same log is seen as stuck too, and as many threads stand in.
 #[test]
 fn a_directory_that_does_not_answer_is_refused_and_then_given_up() {
     let (frozen, well) = (Home::new(), Home::new());
