@@ -1,6 +1,7 @@
 //! What changed between two images, so that rooms reconcile only that.
 //!
-//! Owns no values: a delta names what changed, the image after it holds the values. Only what a deletion takes out of the image travels here.
+//! Owns no values: a delta names what changed, the image after it holds the values. Only what a
+//! deletion takes out of the image travels here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,7 +56,8 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// The delta from nothing to `image`: everything in it is new. What a new subscriber gets first.
+    /// The delta from nothing to `image`: everything in it is new. What a new subscriber gets
+    /// first.
     pub fn everything(image: &Image) -> Self {
         let created = |topic: &Arc<TopicImage>| {
             let partitions = (0..topic.partition_count()).collect();

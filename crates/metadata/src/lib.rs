@@ -1,12 +1,16 @@
-//! What the cluster knows about itself: metadata records, the image they build, the differences between images, and configuration keys.
+//! What the cluster knows about itself: metadata records, the image they build, the differences
+//! between images, and configuration keys.
 //!
-//! Owns the meaning of every record of `__cluster_metadata`, its framing, the immutable [`Image`] with its [`Delta`]s, and the tables of
-//! configuration keys. Does not do I/O, does not decide (that is the controller) and does not react (that is every other room).
+//! Owns the meaning of every record of `__cluster_metadata`, its framing, the immutable [`Image`]
+//! with its [`Delta`]s, and the tables of configuration keys. Does not do I/O, does not decide
+//! (that is the controller) and does not react (that is every other room).
 //!
 //! Invariants:
-//! * Metadata is a log: whatever an [`Image`] holds can be said in [`Record`]s, and an image built from `image.to_records()` plus the records
-//!   that follow equals the one built by replaying everything (clearing included).
-//! * Applying never half-applies: a record that does not fit leaves the image as it was and is an error.
+//! * Metadata is a log: whatever an [`Image`] holds can be said in [`Record`]s, and an image built
+//!   from `image.to_records()` plus the records that follow equals the one built by replaying
+//!   everything (clearing included).
+//! * Applying never half-applies: a record that does not fit leaves the image as it was and is an
+//!   error.
 //! * Images are immutable and cheap to clone; readers never wait.
 
 pub mod config;

@@ -90,13 +90,15 @@ pub fn check_topic_name(name: &str) -> Result<(), TopicNameProblem> {
     }
 }
 
-/// True for two names that differ only in dots and underscores (`a.b` and `a_b`): metric names replace dots, so only one of them may exist.
+/// True for two names that differ only in dots and underscores (`a.b` and `a_b`): metric names
+/// replace dots, so only one of them may exist.
 pub fn names_collide(a: &[u8], b: &[u8]) -> bool {
     let fold = |byte: u8| if byte == b'.' { b'_' } else { byte };
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| fold(*a) == fold(*b))
 }
 
-/// Two names with the same key collide in the sense of [`names_collide`]; for maps of claimed names.
+/// Two names with the same key collide in the sense of [`names_collide`]; for maps of claimed
+/// names.
 pub fn collision_key(name: &str) -> String {
     name.replace('.', "_")
 }

@@ -1,7 +1,10 @@
-//! Metadata records: one enum over every record that this version understands, and their framing in the log.
+//! Metadata records: one enum over every record that this version understands, and their framing in
+//! the log.
 //!
-//! Owns which record exists, in which version it is written, and the frame before it: frame version, type and record version as unsigned varints,
-//! exactly as Kafka frames them, so that its dump tool reads the stock ones. A record type that is not here fails by name: losing it would lose state.
+//! Owns which record exists, in which version it is written, and the frame before it: frame
+//! version, type and record version as unsigned varints, exactly as Kafka frames them, so that its
+//! dump tool reads the stock ones. A record type that is not here fails by name: losing it would
+//! lose state.
 
 use bytes::Bytes;
 use tarn_wire::messages::{
@@ -114,12 +117,14 @@ records! {
     AbortTransaction(AbortTransactionRecord),
     /// Ours, 20001: a topic's membership in a mirror, or its end.
     MirrorMembership(MirrorMembershipRecord),
-    /// Ours, 20002: a partition's leader epoch jumps. The stock change record can only add one, and must stay stock.
+    /// Ours, 20002: a partition's leader epoch jumps. The stock change record can only add one, and
+    /// must stay stock.
     PartitionEpoch(PartitionEpochRecord),
 }
 
 impl Record {
-    /// The version this record is written in: the lowest that can say it, so that stock readers of the feature level need nothing newer.
+    /// The version this record is written in: the lowest that can say it, so that stock readers of
+    /// the feature level need nothing newer.
     fn version(&self) -> i16 {
         match self {
             Self::Partition(record)

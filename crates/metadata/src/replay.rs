@@ -1,6 +1,7 @@
 //! Replaying a metadata log batch by batch, transactions (KIP-868) included.
 //!
-//! Owns the bracket between BeginTransaction and End/AbortTransaction: what stands in an open one is held back until its end.
+//! Owns the bracket between BeginTransaction and End/AbortTransaction: what stands in an open one
+//! is held back until its end.
 
 use crate::{Delta, Image, MetadataError, Record};
 
@@ -25,7 +26,8 @@ impl Replay {
         }
     }
 
-    /// Replays the records of one batch, the last of which stands at `offset` and was written in quorum epoch `epoch`.
+    /// Replays the records of one batch, the last of which stands at `offset` and was written in
+    /// quorum epoch `epoch`.
     pub fn batch(
         &mut self,
         records: Vec<Record>,
@@ -59,7 +61,8 @@ impl Replay {
             .apply_in_place(&due, offset, epoch, &mut self.delta)
     }
 
-    /// True if the log ends inside a transaction: its writer died, and the next leader must abort it.
+    /// True if the log ends inside a transaction: its writer died, and the next leader must abort
+    /// it.
     pub fn in_transaction(&self) -> bool {
         self.open.is_some()
     }

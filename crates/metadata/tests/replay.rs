@@ -1,4 +1,5 @@
-//! Guards: an image built by replay equals one built from its snapshot plus the rest of the log, byte forms included.
+//! Guards: an image built by replay equals one built from its snapshot plus the rest of the log,
+//! byte forms included.
 #![allow(clippy::manual_is_multiple_of, reason = "dice, not arithmetic")]
 
 use proptest::prelude::*;
@@ -330,7 +331,8 @@ proptest! {
 
     #[test]
     fn a_transaction_applies_as_one_at_its_end(steps in prop::collection::vec(any::<Step>(), 1..40)) {
-        // Memberships are left out: their change offset is that of the batch that applies them, here another one by design.
+        // Memberships are left out: their change offset is that of the batch that applies them,
+        // here another one by design.
         let steps: Vec<Step> = steps.into_iter().filter(|(kind, ..)| !matches!(kind % 14, 7 | 8)).collect();
         let (log, whole) = history(&steps);
         prop_assume!(!log.is_empty());

@@ -1,8 +1,10 @@
-//! What a configuration key is: type, default, range, where else it may be set, one line of documentation.
+//! What a configuration key is: type, default, range, where else it may be set, one line of
+//! documentation.
 //!
-//! Owns the shape of a key table ([`ConfigDef`]), the parsing and checking of values, and the table of topic keys ([`topic`]).
-//! The broker's and the mirror's tables live in their own rooms and use the same shape, so that parsing, validation, DescribeConfigs and the
-//! documentation all read one table. Does not own where values are stored ([`crate::Image`]) nor how they take effect.
+//! Owns the shape of a key table ([`ConfigDef`]), the parsing and checking of values, and the table
+//! of topic keys ([`topic`]). The broker's and the mirror's tables live in their own rooms and use
+//! the same shape, so that parsing, validation, DescribeConfigs and the documentation all read one
+//! table. Does not own where values are stored ([`crate::Image`]) nor how they take effect.
 
 mod synonym;
 pub mod topic;
@@ -181,7 +183,8 @@ impl ConfigDef {
         Ok(value)
     }
 
-    /// The allowed values in words, for error texts and documentation; empty when the type says all.
+    /// The allowed values in words, for error texts and documentation; empty when the type says
+    /// all.
     pub fn range_text(&self) -> String {
         self.validator.text()
     }
@@ -200,7 +203,8 @@ impl ConfigDef {
     }
 }
 
-/// Splits a list value as Kafka does: commas, blanks around elements dropped, the empty string is the empty list.
+/// Splits a list value as Kafka does: commas, blanks around elements dropped, the empty string is
+/// the empty list.
 pub fn split_list(raw: &str) -> Vec<String> {
     if raw.trim().is_empty() {
         return Vec::new();

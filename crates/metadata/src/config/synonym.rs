@@ -47,7 +47,8 @@ impl BrokerSynonym {
         }
     }
 
-    /// The broker key's value in the unit of the topic key. Negative values (no limit) and text pass unchanged; an overflow saturates.
+    /// The broker key's value in the unit of the topic key. Negative values (no limit) and text
+    /// pass unchanged; an overflow saturates.
     pub fn to_topic_value(&self, broker_value: &str) -> String {
         let factor = match self.unit {
             Unit::Same => return broker_value.to_owned(),

@@ -1,7 +1,8 @@
 //! Every topic key of Kafka 4.3, and ours of cluster mirroring, as one table.
 //!
-//! Owns names, types, defaults, ranges and broker synonyms; the effect of a key is the log's and the replica room's.
-//! `mirror.name` is not here: it is virtual, shown read-only to who asks for it and refused everywhere else ([`MIRROR_NAME`]).
+//! Owns names, types, defaults, ranges and broker synonyms; the effect of a key is the log's and
+//! the replica room's. `mirror.name` is not here: it is virtual, shown read-only to who asks for it
+//! and refused everywhere else ([`MIRROR_NAME`]).
 
 use super::{BrokerSynonym, ConfigDef, ConfigType, Importance, Validator};
 

@@ -52,7 +52,8 @@ impl Validator {
             }
             (Self::ThrottledReplicas, ConfigValue::List(list)) => throttled_replicas_hold(list),
             (Self::Rule(rule, _), value) => return rule(value),
-            // A table that pairs a range with a type it cannot judge is a mistake of the table; refusing makes it visible.
+            // A table that pairs a range with a type it cannot judge is a mistake of the table;
+            // refusing makes it visible.
             _ => false,
         };
         if holds { Ok(()) } else { Err(self.text()) }

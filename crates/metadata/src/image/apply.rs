@@ -1,6 +1,7 @@
 //! How each record changes the image.
 //!
-//! Invariant: a record that does not fit is an error and the caller throws the half-changed image away ([`Image::apply`] does that itself).
+//! Invariant: a record that does not fit is an error and the caller throws the half-changed image
+//! away ([`Image::apply`] does that itself).
 
 use std::sync::Arc;
 
@@ -23,9 +24,10 @@ const LEADER_UNCHANGED: i32 = -2;
 const RECOVERY_UNCHANGED: i8 = -1;
 
 impl Image {
-    /// The image after these records, the last of which stands at `offset` of the metadata log and was written in quorum epoch `epoch`.
-    /// All or nothing: on an error there is no new image. The records stand at consecutive offsets.
-    /// A membership record with change offset −1 gets its own offset.
+    /// The image after these records, the last of which stands at `offset` of the metadata log and
+    /// was written in quorum epoch `epoch`. All or nothing: on an error there is no new image. The
+    /// records stand at consecutive offsets. A membership record with change offset −1 gets its own
+    /// offset.
     pub fn apply(
         &self,
         records: &[Record],
@@ -38,8 +40,9 @@ impl Image {
         Ok((image, delta))
     }
 
-    /// As [`Image::apply`], into this image and delta; after an error both hold part of the records and must be thrown away.
-    /// Cheaper when many applications follow each other: what this image alone holds is changed in place.
+    /// As [`Image::apply`], into this image and delta; after an error both hold part of the records
+    /// and must be thrown away. Cheaper when many applications follow each other: what this image
+    /// alone holds is changed in place.
     pub fn apply_in_place(
         &mut self,
         records: &[Record],
@@ -103,7 +106,8 @@ impl Image {
                 Ok(())
             }
             Record::ClearElr(record) => self.clear_elr(&record.topic_name, delta),
-            // The brackets of a transaction are the replay's business; what stands between them arrives here complete.
+            // The brackets of a transaction are the replay's business; what stands between them
+            // arrives here complete.
             Record::NoOp(_)
             | Record::BeginTransaction(_)
             | Record::EndTransaction(_)

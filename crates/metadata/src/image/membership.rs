@@ -1,4 +1,5 @@
-//! Membership of topics in mirrors: the *wanted* side of mirroring (the actual state of partitions is in `__mirror_state`).
+//! Membership of topics in mirrors: the *wanted* side of mirroring (the actual state of partitions
+//! is in `__mirror_state`).
 
 use tarn_wire::{Str, Uuid};
 
@@ -55,7 +56,8 @@ pub struct Membership {
     pub source_topic_id: Uuid,
     /// True once every partition was STOPPED: leaders accept writes without asking anyone.
     pub stopped: bool,
-    /// Metadata offset of the last change of the desired state, against which conditional requests are checked.
+    /// Metadata offset of the last change of the desired state, against which conditional requests
+    /// are checked.
     pub change_offset: i64,
 }
 

@@ -1,7 +1,7 @@
 //! The image: everything the cluster knows about itself at one offset of the metadata log.
 //!
-//! Owns the data and its look-ups. How records change it is in `apply.rs`, how it becomes records again in `snapshot.rs`, the parts are in
-//! `topic.rs`, `cluster.rs` and `membership.rs`.
+//! Owns the data and its look-ups. How records change it is in `apply.rs`, how it becomes records
+//! again in `snapshot.rs`, the parts are in `topic.rs`, `cluster.rs` and `membership.rs`.
 
 mod apply;
 mod cluster;
@@ -24,7 +24,8 @@ pub const METADATA_VERSION: &str = "metadata.version";
 /// Name of the mirror feature.
 pub const MIRROR_VERSION: &str = "mirror.version";
 
-/// The kind of thing a configuration belongs to; the numbers are those of the wire and of ConfigRecord.
+/// The kind of thing a configuration belongs to; the numbers are those of the wire and of
+/// ConfigRecord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceType(pub i8);
 
@@ -75,7 +76,8 @@ impl ConfigResource {
 /// Keys and values of one resource, sorted by key.
 pub type Configs = BTreeMap<Str, Str>;
 
-/// One quota: of which entity, which key. Entity parts as (type, name), a missing name meaning the default.
+/// One quota: of which entity, which key. Entity parts as (type, name), a missing name meaning the
+/// default.
 pub type QuotaKey = (Vec<(Str, Option<Str>)>, Str);
 
 /// Everything the cluster knows about itself at one offset. Cloning copies pointers only.

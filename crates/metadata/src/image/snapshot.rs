@@ -1,7 +1,8 @@
 //! The image as records: what a snapshot holds.
 //!
-//! Invariant: `Image::default().apply(image.to_records())` equals `image`. Features come first, because readers of a snapshot need
-//! metadata.version before anything else; what refers to topics comes after them.
+//! Invariant: `Image::default().apply(image.to_records())` equals `image`. Features come first,
+//! because readers of a snapshot need metadata.version before anything else; what refers to topics
+//! comes after them.
 
 use tarn_wire::messages::{
     ClientQuotaRecord, ConfigRecord, FeatureLevelRecord, MirrorMembershipRecord, PartitionRecord,
