@@ -1,7 +1,7 @@
 //! The core itself: its state, its inputs and outputs, and the rules that hold in every role.
 //!
-//! Owns transitions between roles (all of them are in this file). What happens inside elections is in `election.rs`, what happens between a leader and
-//! those who fetch from it in `replication.rs`.
+//! Owns transitions between roles (all of them are in this file). What happens inside elections is
+//! in `election.rs`, what happens between a leader and those who fetch from it in `replication.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,11 @@ pub struct Settings {
     pub me: NodeId,
     /// The static voter set; this node need not be in it (then it only observes).
     pub voters: Vec<NodeId>,
-    /// controller.quorum.election.timeout.ms: shortest wait before an election; up to twice that at random.
+    /// controller.quorum.election.timeout.ms: shortest wait before an election; up to twice that at
+    /// random.
     pub election_timeout_ms: i64,
-    /// controller.quorum.fetch.timeout.ms: a leader not heard for this long is lost; a leader not heard by a majority for 1.5 times this resigns.
+    /// controller.quorum.fetch.timeout.ms: a leader not heard for this long is lost; a leader not
+    /// heard by a majority for 1.5 times this resigns.
     pub fetch_timeout_ms: i64,
     /// Seed of the election timers; must differ between nodes.
     pub seed: u64,
@@ -67,7 +69,8 @@ pub enum Event {
         /// Offset after the last durable record.
         end_offset: i64,
     },
-    /// A snapshot that ends here is in place and the log starts there now (fetched, or taken locally and the prefix deleted).
+    /// A snapshot that ends here is in place and the log starts there now (fetched, or taken
+    /// locally and the prefix deleted).
     LogStartsAt(LogEnd),
     /// The node stops on purpose; a leader tells the others.
     Resign,
@@ -89,7 +92,8 @@ pub enum Action {
         /// Those who voted for this leader.
         granting: Vec<NodeId>,
     },
-    /// Append the fetched batches that came beside the message just received, then sync and answer [`Event::Durable`].
+    /// Append the fetched batches that came beside the message just received, then sync and answer
+    /// [`Event::Durable`].
     AppendFetched(Vec<BatchSpan>),
     /// Cut the log: this offset becomes its end.
     TruncateTo(i64),
@@ -152,7 +156,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core over what was found on disk. `history` must be durable as a whole. `committed` is the end of the newest local snapshot, if any.
+    /// A core over what was found on disk. `history` must be durable as a whole. `committed` is the
+    /// end of the newest local snapshot, if any.
     pub fn new(
         settings: Settings,
         stored: Election,
@@ -163,7 +168,8 @@ impl Core {
             return Err(RaftError::NoVoters);
         }
         let log_epoch = history.end().epoch;
-        // A lost quorum-state may have held a vote; in a quorum of several, starting over could vote twice in one epoch.
+        // A lost quorum-state may have held a vote; in a quorum of several, starting over could
+        // vote twice in one epoch.
         if stored.epoch < log_epoch && settings.voters.len() > 1 {
             return Err(RaftError::EpochBehindLog {
                 log_epoch,
@@ -304,7 +310,8 @@ impl Core {
         self.actions.push(Action::Send(to, message));
     }
 
-    /// Between one and two election timeouts from now, at random so that candidates do not collide for ever.
+    /// Between one and two election timeouts from now, at random so that candidates do not collide
+    /// for ever.
     pub(crate) fn election_deadline(&mut self, now_ms: i64) -> i64 {
         // xorshift64: no quality needed, only that nodes with different seeds differ.
         self.random ^= self.random << 13;
@@ -326,7 +333,8 @@ impl Core {
         {
             Some(leader) => self.become_follower(self.election.epoch, leader, now_ms),
             None => {
-                // A former leader must not go on in an epoch whose tail it may have lost: it waits for, or starts, a newer one.
+                // A former leader must not go on in an epoch whose tail it may have lost: it waits
+                // for, or starts, a newer one.
                 self.election.leader = None;
                 let election_deadline_ms = self.election_deadline(now_ms);
                 self.role = Role::Unattached {
@@ -470,7 +478,8 @@ impl Core {
 
     pub(crate) fn become_prospective(&mut self, now_ms: i64) {
         let deadline_ms = self.election_deadline(now_ms);
-        // The old leader is given up here only in memory: a pre-vote changes nothing that a restart would have to know.
+        // The old leader is given up here only in memory: a pre-vote changes nothing that a restart
+        // would have to know.
         self.election.leader = None;
         self.role = Role::Prospective(Ballot {
             granted: BTreeSet::from([self.settings.me]),

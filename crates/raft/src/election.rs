@@ -55,7 +55,8 @@ impl Core {
     fn would_vote(&self, from: NodeId, log_end: LogEnd, pre_vote: bool) -> bool {
         let up_to_date = log_end >= self.history.end();
         match &self.role {
-            // A node that still hears its leader helps nobody to disturb it; one that lost it has become prospective itself.
+            // A node that still hears its leader helps nobody to disturb it; one that lost it has
+            // become prospective itself.
             Role::Leader(_) | Role::Follower { .. } | Role::Resigned { .. } => false,
             _ if pre_vote => up_to_date,
             _ => match self.election.voted {
@@ -77,7 +78,8 @@ impl Core {
         if epoch != self.election.epoch {
             return;
         }
-        // A pre-vote is asked because the leader fell silent: that others still name it proves nothing. If it lives, its BeginEpoch comes.
+        // A pre-vote is asked because the leader fell silent: that others still name it proves
+        // nothing. If it lives, its BeginEpoch comes.
         if let Some(leader) = leader.filter(|_| !pre_vote)
             && matches!(self.role, Role::Candidate(_) | Role::Unattached { .. })
         {

@@ -1,11 +1,13 @@
-//! Which epoch wrote which offsets of the log: the part of the log that elections and divergence checks need.
+//! Which epoch wrote which offsets of the log: the part of the log that elections and divergence
+//! checks need.
 //!
 //! Owns the (epoch, start offset) list and the log's ends. The bytes are the shell's.
 
 /// Where a log ends: the offset after its last record, and the epoch of that record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogEnd {
-    /// Epoch of the last record; 0 for an empty log. Compared first: a newer epoch wins over a longer log.
+    /// Epoch of the last record; 0 for an empty log. Compared first: a newer epoch wins over a
+    /// longer log.
     pub epoch: i32,
     /// Offset after the last record.
     pub offset: i64,
@@ -20,7 +22,8 @@ pub struct EpochHistory {
 }
 
 impl EpochHistory {
-    /// A history from what the log knows: its first and end offset and the epoch starts in between, in any order.
+    /// A history from what the log knows: its first and end offset and the epoch starts in between,
+    /// in any order.
     pub fn new(start_offset: i64, end_offset: i64, mut starts: Vec<(i32, i64)>) -> Self {
         starts.sort_unstable();
         starts.dedup_by_key(|(epoch, _)| *epoch);
@@ -80,7 +83,8 @@ impl EpochHistory {
         }
     }
 
-    /// For a reader whose last record is of `epoch`: the newest epoch here that is not above it, and the offset where that epoch ends.
+    /// For a reader whose last record is of `epoch`: the newest epoch here that is not above it,
+    /// and the offset where that epoch ends.
     pub fn end_of_epoch(&self, epoch: i32) -> LogEnd {
         let after = self
             .starts

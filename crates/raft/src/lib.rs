@@ -1,8 +1,10 @@
 //! The KRaft core: elections and replication of the metadata log as a pure step function.
 //!
-//! Owns the decisions of KIP-595 (epochs, votes, pull-based replication, high watermark by majority) and of KIP-996 (pre-vote).
-//! Does not own the log's bytes, files, sockets, clock or randomness: time arrives with every step, randomness is a seed, and everything that has
-//! to happen comes out as an ordered list of [`Action`]s. One voter and three voters run the same code.
+//! Owns the decisions of KIP-595 (epochs, votes, pull-based replication, high watermark by
+//! majority) and of KIP-996 (pre-vote). Does not own the log's bytes, files, sockets, clock or
+//! randomness: time arrives with every step, randomness is a seed, and everything that has to
+//! happen comes out as an ordered list of [`Action`]s. One voter and three voters run the same
+//! code.
 //!
 //! Invariants (docs/invariants.md), checked by the simulator in `tests/simulation.rs`:
 //! * R-1 at most one leader an epoch;

@@ -1,6 +1,8 @@
-//! What nodes of the quorum say to each other: the meaning of Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch, without their wire forms.
+//! What nodes of the quorum say to each other: the meaning of Vote, BeginQuorumEpoch,
+//! EndQuorumEpoch and Fetch, without their wire forms.
 //!
-//! The shell translates to and from the wire and carries the bytes of fetched batches beside the message.
+//! The shell translates to and from the wire and carries the bytes of fetched batches beside the
+//! message.
 
 use crate::{LogEnd, NodeId};
 

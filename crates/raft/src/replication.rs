@@ -1,4 +1,5 @@
-//! Pull-based replication: what a leader answers to a Fetch, what a fetching node does with the answer, and how the high watermark moves.
+//! Pull-based replication: what a leader answers to a Fetch, what a fetching node does with the
+//! answer, and how the high watermark moves.
 
 use crate::core::{Action, Core};
 use crate::role::Progress;
@@ -59,7 +60,8 @@ impl Core {
                 offset: start,
             });
         }
-        // The asker's log is a prefix of ours exactly if ours holds its last epoch at least up to its end.
+        // The asker's log is a prefix of ours exactly if ours holds its last epoch at least up to
+        // its end.
         let ours = self.history.end_of_epoch(log_end.epoch);
         if log_end.offset > self.history.start_offset()
             && (ours.epoch != log_end.epoch || ours.offset < log_end.offset)
@@ -75,7 +77,8 @@ impl Core {
         let end = self.history.end();
         let mut spans = Vec::new();
         let mut epoch = end.epoch;
-        // Walk the epochs backwards until the asked offset; each span ends where the next epoch starts.
+        // Walk the epochs backwards until the asked offset; each span ends where the next epoch
+        // starts.
         while epoch >= 0 {
             let span = self.history.end_of_epoch(epoch);
             if span.offset <= offset
@@ -135,7 +138,8 @@ impl Core {
         );
     }
 
-    /// A leader commits what a majority of voters has on disk, but never an older epoch's tail alone (Raft's figure 8).
+    /// A leader commits what a majority of voters has on disk, but never an older epoch's tail
+    /// alone (Raft's figure 8).
     pub(crate) fn advance_high_watermark(&mut self) {
         let Role::Leader(leadership) = &self.role else {
             return;
@@ -193,7 +197,8 @@ impl Core {
         }
     }
 
-    /// Asks the leader for what comes after the durable end: what a leader counts towards the high watermark must survive a crash here.
+    /// Asks the leader for what comes after the durable end: what a leader counts towards the high
+    /// watermark must survive a crash here.
     pub(crate) fn fetch(&mut self, now_ms: i64) {
         let log_end = self.history.end();
         if self.durable_end < log_end.offset {

@@ -56,7 +56,8 @@ pub(crate) struct Progress {
 /// A leader's own data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// End of the log when leadership began: nothing is committed in this epoch before the high watermark passes it.
+    /// End of the log when leadership began: nothing is committed in this epoch before the high
+    /// watermark passes it.
     pub(crate) epoch_start_offset: i64,
     /// The other voters.
     pub(crate) followers: BTreeMap<NodeId, Progress>,

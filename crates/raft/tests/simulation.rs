@@ -1,4 +1,5 @@
-//! A quorum under a seeded schedule of delays, losses, partitions and crashes. Guards of the crate, and that a healed quorum makes progress.
+//! A quorum under a seeded schedule of delays, losses, partitions and crashes. Guards
+//! of the crate, and that a healed quorum makes progress.
 //!
 //! `TARN_RAFT_SEED=n cargo test -p tarn-raft` replays one seed.
 
@@ -103,7 +104,8 @@ impl Simulation {
         }
         let history = EpochHistory::new(0, node.disk.log.len() as i64, starts);
         node.core = Some(Core::new(settings, node.disk.election, history, None).unwrap());
-        // What a node knew to be committed is memory only; what it promised to others is checked against `committed` all the same.
+        // What a node knew to be committed is memory only; what it promised to others is checked
+        // against `committed` all the same.
         node.committed = 0;
         self.step(id, Event::Start, None);
     }
@@ -216,7 +218,8 @@ impl Simulation {
         let node = &self.nodes[&id];
         let Some(core) = &node.core else { return };
         if let Role::Leader(_) = core.role() {
-            // Leader completeness: whoever leads the newest epoch holds everything that was ever committed.
+            // Leader completeness: whoever leads the newest epoch holds everything that was ever
+            // committed.
             if self.leaders.last_key_value() == Some((&core.epoch(), &id)) {
                 for (index, entry) in self.committed.iter().enumerate() {
                     assert_eq!(
@@ -241,7 +244,8 @@ impl Simulation {
             ..
         } = &message
         {
-            // The answer carries everything from the asked offset, which the leader noted as this follower's end.
+            // The answer carries everything from the asked offset, which the leader noted as this
+            // follower's end.
             let end = spans.last().map_or(0, |span| span.end_offset);
             fetch_offset = self.asked(from, to);
             entries = self.nodes[&from]
