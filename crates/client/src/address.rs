@@ -1,4 +1,5 @@
-//! Addresses: the written form `host:port`, and whom an address belongs to, so that errors can name it.
+//! Addresses: the written form `host:port`, and whom an address belongs to, so that errors can name
+//! it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -48,7 +49,8 @@ impl HostPort {
     /// Parses a list separated by commas; empty items are skipped.
     ///
     /// # Errors
-    /// [`ClientError::BadAddress`] naming the first item that is not an address, or the whole text when it holds none.
+    /// [`ClientError::BadAddress`] naming the first item that is not an address, or the whole text
+    /// when it holds none.
     pub fn parse_list(text: &str) -> Result<Vec<HostPort>> {
         let list: Vec<HostPort> = text
             .split(',')

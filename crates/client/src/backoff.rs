@@ -3,7 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// An exponential backoff: doubles from `initial` to `max`, each wait drawn between half of that and all of it.
+/// An exponential backoff: doubles from `initial` to `max`, each wait drawn between half of that
+/// and all of it.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     initial: Duration,

@@ -1,10 +1,13 @@
-//! A cluster as a client sees it: bootstrap addresses, the brokers it names, and one shared connection to each.
+//! A cluster as a client sees it: bootstrap addresses, the brokers it names, and one shared
+//! connection to each.
 //!
-//! Where the cluster's id is known, every shared connection proves it before it is used: what another cluster says (an address that moved, a
-//! name that resolves wrongly for a moment) is never learnt, and a node that turns out to be another cluster's is forgotten.
+//! Where the cluster's id is known, every shared connection proves it before it is used: what
+//! another cluster says (an address that moved, a name that resolves wrongly for a moment) is never
+//! learnt, and a node that turns out to be another cluster's is forgotten.
 //!
-//! Addresses are tried in rotation, a broker that cannot be reached is left alone for a while (backoff), and a broken connection
-//! is made anew at the next call. There is no task here but those of the handles.
+//! Addresses are tried in rotation, a broker that cannot be reached is left alone for a while
+//! (backoff), and a broken connection is made anew at the next call. There is no task here but
+//! those of the handles.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -47,7 +50,8 @@ pub struct ClusterOptions {
     pub reconnect_backoff_max: Duration,
     /// Closes connections nobody used for this long; `None` keeps them.
     pub idle_max: Option<Duration>,
-    /// The id of the cluster that must answer; `None` = not known, the first that answers is believed.
+    /// The id of the cluster that must answer; `None` = not known, the first that answers is
+    /// believed.
     pub cluster_id: Option<Str>,
 }
 
@@ -156,8 +160,9 @@ impl Cluster {
     /// A shared connection to any broker: one of those the cluster named, else a bootstrap address.
     ///
     /// # Errors
-    /// [`ClientError::WrongCluster`] when another cluster answers at one of the addresses and the right one at none, else
-    /// [`ClientError::NoBroker`] with the reason of every address that was tried.
+    /// [`ClientError::WrongCluster`] when another cluster answers at one of the addresses and the
+    /// right one at none, else [`ClientError::NoBroker`] with the reason of every address that was
+    /// tried.
     pub async fn any(&self) -> Result<Handle> {
         let mut reasons: Vec<String> = Vec::new();
         let mut wrong = None;
@@ -172,7 +177,8 @@ impl Cluster {
         Err(wrong.unwrap_or_else(|| ClientError::NoBroker(reasons.join("; "))))
     }
 
-    /// Addresses in the order they should be tried: open connections, then nodes and bootstrap addresses in turn, both in rotation.
+    /// Addresses in the order they should be tried: open connections, then nodes and bootstrap
+    /// addresses in turn, both in rotation.
     fn candidates(&self) -> Vec<Peer> {
         let nodes: Vec<Peer> = self
             .inner
@@ -197,7 +203,8 @@ impl Cluster {
             }
             list
         };
-        // In turn, so that dead nodes, however many the cluster named, never stand before a living bootstrap address.
+        // In turn, so that dead nodes, however many the cluster named, never stand before a living
+        // bootstrap address.
         let mut all = alternate(rotated(nodes), rotated(bootstrap.collect()));
         let open = |peer: &Peer| {
             let slot = self.inner.slots.lock().get(peer).cloned();
@@ -215,13 +222,15 @@ impl Cluster {
     /// A shared connection to this node.
     ///
     /// # Errors
-    /// [`ClientError::UnknownNode`] when the cluster does not name it (ask for metadata first), else why it cannot be reached.
+    /// [`ClientError::UnknownNode`] when the cluster does not name it (ask for metadata first),
+    /// else why it cannot be reached.
     pub async fn broker(&self, node: i32) -> Result<Handle> {
         let peer = self.peer_of(node)?;
         self.connect(&peer).await
     }
 
-    /// A connection of one's own to this node, for a fetcher, with a request timeout of its own. No backoff: the caller has its own.
+    /// A connection of one's own to this node, for a fetcher, with a request timeout of its own. No
+    /// backoff: the caller has its own.
     ///
     /// # Errors
     /// As [`Cluster::broker`].
@@ -241,7 +250,8 @@ impl Cluster {
         self.open(peer, options).await
     }
 
-    /// The shortest round trip to any of its brokers so far, as connecting showed it; `None` before the first connection.
+    /// The shortest round trip to any of its brokers so far, as connecting showed it; `None` before
+    /// the first connection.
     pub fn round_trip_min(&self) -> Option<Duration> {
         *self.inner.round_trip_min.lock()
     }
@@ -283,7 +293,8 @@ impl Cluster {
                 state.handle = Some(handle.clone());
                 Ok(handle)
             }
-            // Said of this moment only: the right cluster may be there again at the next question, and whoever asks has pauses of its own.
+            // Said of this moment only: the right cluster may be there again at the next question,
+            // and whoever asks has pauses of its own.
             Err(e @ ClientError::WrongCluster { .. }) => Err(e),
             Err(e) => {
                 let wait = state.backoff.next_wait();
@@ -306,7 +317,8 @@ impl Cluster {
         Ok(handle)
     }
 
-    /// Refuses the answer of another cluster; an answer without an id proves nothing. The node it came from is another's by now.
+    /// Refuses the answer of another cluster; an answer without an id proves nothing. The node it
+    /// came from is another's by now.
     fn prove(&self, peer: &Peer, response: &MetadataResponse) -> Result<()> {
         let found = response.cluster_id.as_ref().filter(|id| !id.is_empty());
         match (&self.inner.options.cluster_id, found) {
@@ -340,7 +352,8 @@ impl Cluster {
         slots.entry(peer.clone()).or_insert_with(new_slot).clone()
     }
 
-    /// Asks any broker; tries the next one when a broker could not be reached *before* the request was sent.
+    /// Asks any broker; tries the next one when a broker could not be reached *before* the request
+    /// was sent.
     ///
     /// # Errors
     /// Any [`ClientError`].
@@ -348,7 +361,8 @@ impl Cluster {
         self.any().await?.call(request).await
     }
 
-    /// Asks any broker something that may safely be asked twice; the next broker is tried on every connectivity error.
+    /// Asks any broker something that may safely be asked twice; the next broker is tried on every
+    /// connectivity error.
     ///
     /// # Errors
     /// Any [`ClientError`].
@@ -456,7 +470,8 @@ impl Cluster {
         self.inner.slots.lock().retain(|peer, _| current(peer));
     }
 
-    /// Adds or moves a broker that an answer other than Metadata named (Fetch, Produce and others name new leaders).
+    /// Adds or moves a broker that an answer other than Metadata named (Fetch, Produce and others
+    /// name new leaders).
     pub fn learn_node(&self, node: BrokerNode) {
         if node.address.host.len() > HOST_BYTES_MAX {
             return;
@@ -466,7 +481,8 @@ impl Cluster {
     }
 }
 
-/// The first of `a`, the first of `b`, the second of `a`, and so on; what is left of the longer one comes last.
+/// The first of `a`, the first of `b`, the second of `a`, and so on; what is left of the longer one
+/// comes last.
 fn alternate(a: Vec<Peer>, b: Vec<Peer>) -> Vec<Peer> {
     let (mut a, mut b) = (a.into_iter(), b.into_iter());
     let mut all = Vec::with_capacity(a.len() + b.len());

@@ -1,8 +1,9 @@
 //! One connection to one broker, used by one task.
 //!
-//! Kafka answers the requests of a connection in order, so answers are matched to the queue of what was sent; an answer with
-//! another correlation id breaks the connection. Requests can be sent while answers are outstanding. A Fetch answer can be
-//! taken piece by piece ([`Connection::next_fetch_event`]); the next request may be sent before that answer is complete.
+//! Kafka answers the requests of a connection in order, so answers are matched to the queue of what
+//! was sent; an answer with another correlation id breaks the connection. Requests can be sent
+//! while answers are outstanding. A Fetch answer can be taken piece by piece
+//! ([`Connection::next_fetch_event`]); the next request may be sent before that answer is complete.
 //! For many users of one connection see `handle`.
 
 use std::collections::VecDeque;
@@ -79,7 +80,8 @@ pub struct Connection {
     in_flight: VecDeque<InFlight>,
     inbound: Inbound,
     fetch: Option<ActiveFetch>,
-    /// Set while a frame is being written and after any error: the stream may be in the middle of a frame.
+    /// Set while a frame is being written and after any error: the stream may be in the middle of a
+    /// frame.
     torn: bool,
 }
 
@@ -95,7 +97,8 @@ impl Connection {
     /// Connects and negotiates versions.
     ///
     /// # Errors
-    /// Says whether the name does not resolve, nobody listens, nobody answers, or whoever answers is not a Kafka.
+    /// Says whether the name does not resolve, nobody listens, nobody answers, or whoever answers
+    /// is not a Kafka.
     pub async fn open(peer: Peer, options: ConnectionOptions) -> Result<Connection> {
         let limit = options.connect_timeout;
         let (stream, round_trip) = Stream::connect(
@@ -126,7 +129,8 @@ impl Connection {
         &self.peer
     }
 
-    /// How long the network took to connect: one round trip, and more where a packet was lost or this machine was busy. Names are looked up before.
+    /// How long the network took to connect: one round trip, and more where a packet was lost or
+    /// this machine was busy. Names are looked up before.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
@@ -205,7 +209,8 @@ impl Connection {
                 }
                 other => other,
             })?;
-        // A broker that does not know the version answers in version 0, with the error code in front.
+        // A broker that does not know the version answers in version 0, with the error code in
+        // front.
         let (_, body) = decode_response_header(frame, 0).map_err(|e| self.not_kafka(e))?;
         let of_version = if body.starts_with(&ErrorCode::UNSUPPORTED_VERSION.0.to_be_bytes()) {
             0
@@ -218,7 +223,8 @@ impl Connection {
     /// Sends a request and waits for its answer; no other request may be waiting for one.
     ///
     /// # Errors
-    /// Any [`ClientError`]; after one that is not `Unsupported` or `Encode` the connection is of no use any more.
+    /// Any [`ClientError`]; after one that is not `Unsupported` or `Encode` the connection is of no
+    /// use any more.
     pub async fn call<R: Request>(&mut self, request: &R) -> Result<R::Response> {
         let version = self.version::<R>()?;
         self.call_at(request, version).await
@@ -310,7 +316,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The answer to the oldest request without one, which must be an `R`. May be cancelled and called again.
+    /// The answer to the oldest request without one, which must be an `R`. May be cancelled and
+    /// called again.
     ///
     /// # Errors
     /// Any [`ClientError`].
@@ -346,7 +353,8 @@ impl Connection {
         Ok(frame)
     }
 
-    /// Waits until an answer has begun, checks that it is the one that is due, and gives its length. Takes nothing.
+    /// Waits until an answer has begun, checks that it is the one that is due, and gives its
+    /// length. Takes nothing.
     async fn await_answer(&mut self, len_max: usize) -> Result<usize> {
         let Some(first) = self.in_flight.front() else {
             return Err(ClientError::closed(
@@ -372,10 +380,11 @@ impl Connection {
         Ok(len)
     }
 
-    /// The next event of the Fetch answer that is due, in wire order, ending with [`FetchEvent::End`].
+    /// The next event of the Fetch answer that is due, in wire order, ending with
+    /// [`FetchEvent::End`].
     ///
-    /// Pieces of records are at most 256 KiB. Another request may be sent between two events. May be cancelled and called
-    /// again. `limits` counts from the first event of an answer.
+    /// Pieces of records are at most 256 KiB. Another request may be sent between two events. May
+    /// be cancelled and called again. `limits` counts from the first event of an answer.
     ///
     /// # Errors
     /// Any [`ClientError`]; the connection is of no use after one.
@@ -434,7 +443,8 @@ impl Connection {
 
     async fn begin_fetch(&mut self, limits: FetchLimits) -> Result<()> {
         let version = self.due(ApiKey::FETCH)?.version;
-        // A streamed answer costs no memory, so its length needs no limit: one batch may be larger than all that was asked for.
+        // A streamed answer costs no memory, so its length needs no limit: one batch may be larger
+        // than all that was asked for.
         let len = self.await_answer(i32::MAX as usize).await?;
         let parser = FetchStream::after_correlation_id(version, len as u64 - 4, limits)
             .map_err(|e| ClientError::bad_fetch(&self.peer, &e))?;

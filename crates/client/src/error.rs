@@ -1,4 +1,5 @@
-//! Everything that can go wrong between this process and a Kafka broker, in words that say what to do.
+//! Everything that can go wrong between this process and a Kafka broker, in words that say what to
+//! do.
 
 use std::time::Duration;
 
@@ -131,7 +132,8 @@ pub enum ClientError {
     BackingOff(String),
 }
 
-/// Longest text of a peer that is kept, in bytes: enough to read, too little to hurt whoever stores, logs or sends it on.
+/// Longest text of a peer that is kept, in bytes: enough to read, too little to hurt whoever
+/// stores, logs or sends it on.
 pub const FOREIGN_TEXT_BYTES_MAX: usize = 1024;
 
 /// A text that a peer wrote, cut where it is too long.
@@ -148,7 +150,8 @@ fn hint(detail: &str) -> String {
 }
 
 impl ClientError {
-    /// True when the request certainly never reached a broker, so that it may be sent to another one.
+    /// True when the request certainly never reached a broker, so that it may be sent to another
+    /// one.
     pub fn is_before_sending(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,8 @@
 //! One connection to one broker, shared by many users.
 //!
-//! A task of its own writes requests as they come and hands answers back in the order of the requests. The task ends with the last
-//! clone of the handle, or when the connection breaks; whoever waits then gets an error at once.
+//! A task of its own writes requests as they come and hands answers back in the order of the
+//! requests. The task ends with the last clone of the handle, or when the connection breaks;
+//! whoever waits then gets an error at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ struct Waiting {
 }
 
 impl Handle {
-    /// Makes a connection sharable. `idle_max` closes it after that time without any request; `None` never does.
+    /// Makes a connection sharable. `idle_max` closes it after that time without any request;
+    /// `None` never does.
     pub fn new(connection: Connection, idle_max: Option<Duration>) -> Handle {
         let (stream, peer, options, versions, inbound) = connection.into_parts();
         let (read_half, write_half) = tokio::io::split(stream);
@@ -144,8 +146,8 @@ impl Handle {
         decode::<R>(&self.shared.peer, frame, version).inspect_err(|_| self.shared.task.abort())
     }
 
-    /// Sends a body the caller encoded and gives the body of the answer, for APIs whose dialects are told apart by decoding.
-    /// `flexible` says whether headers carry tagged fields.
+    /// Sends a body the caller encoded and gives the body of the answer, for APIs whose dialects
+    /// are told apart by decoding. `flexible` says whether headers carry tagged fields.
     ///
     /// # Errors
     /// Any [`ClientError`].
@@ -189,7 +191,8 @@ impl Handle {
         match tokio::time::timeout(limit, exchange).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                // A late answer would block those behind it just as long: give the connection up, as Kafka's clients do.
+                // A late answer would block those behind it just as long: give the connection up,
+                // as Kafka's clients do.
                 shared.task.abort();
                 Err(ClientError::timed_out(&shared.peer, "answer", limit))
             }

@@ -1,4 +1,5 @@
-//! Bytes that came from a socket and were not taken yet. Shared by exclusive connections and shared handles.
+//! Bytes that came from a socket and were not taken yet. Shared by exclusive connections and shared
+//! handles.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::{ClientError, Peer, Result};
 pub(crate) const READ_BYTES_MAX: usize = 256 * 1024;
 /// First read size; it doubles while reads fill it, so that an idle connection stays small.
 const READ_BYTES_MIN: usize = 8 * 1024;
-/// An answer must arrive at least this fast once it has begun, or an endless one would hold us for ever.
+/// An answer must arrive at least this fast once it has begun, or an endless one would hold us for
+/// ever.
 const BYTES_PER_SECOND_MIN: u64 = 4 * 1024;
 
 /// A limit on waiting: until when, and how long that was when it began (for the error text).
@@ -42,7 +44,8 @@ impl Limit {
     }
 }
 
-/// The receiving side of a connection. Every method may be cancelled and called again: no byte is lost.
+/// The receiving side of a connection. Every method may be cancelled and called again: no byte is
+/// lost.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     read: BytesMut,
@@ -67,7 +70,8 @@ impl Inbound {
         self.read.split_to(max.min(self.read.len())).freeze()
     }
 
-    /// Reads once, at most [`READ_BYTES_MAX`]; `None` waits without limit. Gives the number of bytes, at least 1.
+    /// Reads once, at most [`READ_BYTES_MAX`]; `None` waits without limit. Gives the number of
+    /// bytes, at least 1.
     pub(crate) async fn fill(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -95,8 +99,8 @@ impl Inbound {
         Ok(n)
     }
 
-    /// Waits for the first 8 bytes of an answer and gives its length (behind the length field) and correlation id.
-    /// Nothing is taken.
+    /// Waits for the first 8 bytes of an answer and gives its length (behind the length field) and
+    /// correlation id. Nothing is taken.
     pub(crate) async fn peek_answer(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -124,8 +128,8 @@ impl Inbound {
         }
     }
 
-    /// Waits for a whole answer of `len` bytes and takes it, without its length field. Memory grows with what has
-    /// arrived, never with what was announced.
+    /// Waits for a whole answer of `len` bytes and takes it, without its length field. Memory grows
+    /// with what has arrived, never with what was announced.
     pub(crate) async fn take_answer(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),

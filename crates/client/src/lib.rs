@@ -1,12 +1,15 @@
 //! The `client` room: an async Kafka client for machines.
 //!
-//! It talks to the source cluster of a mirror, between brokers, and for the command line. It owns connections, version negotiation,
-//! correlation of answers, time limits, and the knowledge of which broker is where. It knows no topics of ours, writes no files
-//! and keeps no data: record batches of a streamed Fetch go to the caller piece by piece.
+//! It talks to the source cluster of a mirror, between brokers, and for the command line. It owns
+//! connections, version negotiation, correlation of answers, time limits, and the knowledge of
+//! which broker is where. It knows no topics of ours, writes no files and keeps no data: record
+//! batches of a streamed Fetch go to the caller piece by piece.
 //!
 //! Invariants:
-//! * every wait ends: connecting, writing, the first byte and every further byte of an answer have a limit;
-//! * nothing from the wire is trusted with memory: an answer beyond its limit closes the connection before it is read;
+//! * every wait ends: connecting, writing, the first byte and every further byte of an answer have
+//!   a limit;
+//! * nothing from the wire is trusted with memory: an answer beyond its limit closes the connection
+//!   before it is read;
 //! * every task belongs to a handle and ends with it.
 
 mod address;

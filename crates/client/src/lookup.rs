@@ -26,7 +26,8 @@ impl Cluster {
     /// A shared connection to the coordinator of this group or transactional id.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with the code the cluster gave (15 = not available yet), or any other [`ClientError`].
+    /// [`ClientError::Refused`] with the code the cluster gave (15 = not available yet), or any
+    /// other [`ClientError`].
     pub async fn coordinator(&self, kind: CoordinatorKind, key: &str) -> Result<Handle> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         loop {
@@ -86,7 +87,8 @@ impl Cluster {
         }
     }
 
-    /// Sends an administrative request to the controller, again when that has moved. `code_of` finds the error code that would say so.
+    /// Sends an administrative request to the controller, again when that has moved. `code_of`
+    /// finds the error code that would say so.
     ///
     /// # Errors
     /// Any [`ClientError`]; errors inside the answer are the caller's.

@@ -1,4 +1,5 @@
-//! The transport below the protocol. One variant per kind of security, so that users of a connection never change.
+//! The transport below the protocol. One variant per kind of security, so that users of a
+//! connection never change.
 
 use std::io;
 use std::pin::Pin;
@@ -28,8 +29,8 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects to the first socket address that takes the connection; gives how long that one took, which is a round trip to whoever listens
-    /// there. `limit` covers all of it.
+    /// Connects to the first socket address that takes the connection; gives how long that one
+    /// took, which is a round trip to whoever listens there. `limit` covers all of it.
     pub(crate) async fn connect(
         peer: &Peer,
         security: &Security,
@@ -69,7 +70,8 @@ async fn connect_one(
     } else {
         tokio::net::TcpSocket::new_v6()?
     };
-    // A fixed buffer switches the kernel's auto-tuning off, so it is set only when somebody asked for it.
+    // A fixed buffer switches the kernel's auto-tuning off, so it is set only when somebody asked
+    // for it.
     if let Some(bytes) = receive_buffer {
         socket.set_recv_buffer_size(bytes)?;
     }

@@ -1,4 +1,5 @@
-//! What a connection says about peers that are not what they should be. The peers here are raw sockets, not mock brokers.
+//! What a connection says about peers that are not what they should be. The peers here are raw
+//! sockets, not mock brokers.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,8 @@ fn peer(port: u16) -> Peer {
     })
 }
 
-/// A listener that sends `answer` after the first bytes it gets, then keeps the connection if `keep`.
+/// A listener that sends `answer` after the first bytes it gets, then keeps the connection if
+/// `keep`.
 async fn listener(answer: &'static [u8], keep: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -117,7 +119,8 @@ async fn a_cluster_without_a_live_address_tells_why_for_each() {
     );
 }
 
-/// All brokers that the cluster named are gone, and one bootstrap address still answers. There are more of them than are tried at once.
+/// All brokers that the cluster named are gone, and one bootstrap address still answers. There are
+/// more of them than are tried at once.
 #[tokio::test]
 async fn a_living_bootstrap_address_is_asked_whatever_the_cluster_named() {
     let alive = listener(b"", true).await;
