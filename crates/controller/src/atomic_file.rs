@@ -1,4 +1,5 @@
-//! Files that are either the old one or the new one, whatever happens: write beside, sync, rename, sync the directory.
+//! Files that are either the old one or the new one, whatever happens: write beside, sync, rename,
+//! sync the directory.
 
 use std::fs::{self, File};
 use std::io::Write;

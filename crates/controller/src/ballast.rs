@@ -1,7 +1,8 @@
-//! Space kept back for the metadata log: on a full disk a topic can still be deleted, a setting changed, and the broker started.
+//! Space kept back for the metadata log: on a full disk a topic can still be deleted, a setting
+//! changed, and the broker started.
 //!
-//! Owns one file of allocated blocks beside the log, which shrinks when room is needed and grows again when there is some. What may use it is for the
-//! event loop to say.
+//! Owns one file of allocated blocks beside the log, which shrinks when room is needed and grows
+//! again when there is some. What may use it is for the event loop to say.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

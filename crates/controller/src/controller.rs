@@ -21,7 +21,8 @@ const QUEUE_MAX: usize = 4_096;
 pub(crate) struct Shared {
     image: ArcSwap<Image>,
     subscribers: Subscribers,
-    /// Held while an image is published or a subscriber added, so that nobody misses one or gets one twice.
+    /// Held while an image is published or a subscriber added, so that nobody misses one or gets
+    /// one twice.
     publishing: Mutex<()>,
     halted: watch::Sender<Option<Arc<str>>>,
 }
@@ -92,8 +93,9 @@ impl fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Opens the metadata log, takes leadership of the quorum of one, replays what is there (a new cluster gets its first records), and starts the
-    /// event loop. Errors: what is on disk cannot be used, with a sentence that says why.
+    /// Opens the metadata log, takes leadership of the quorum of one, replays what is there (a new
+    /// cluster gets its first records), and starts the event loop. Errors: what is on disk cannot
+    /// be used, with a sentence that says why.
     pub async fn start(settings: Settings) -> Result<Self, ControllerError> {
         let opened = tokio::task::spawn_blocking(move || Self::start_blocking(settings)).await;
         opened.unwrap_or_else(|panic| Err(ControllerError::Halted(panic.to_string().into())))
@@ -134,8 +136,9 @@ impl Controller {
         self.shared.subscribers.add(&self.shared.image.load_full())
     }
 
-    /// Has one decision made: `decide` runs alone in the event loop, sees every decision before it, and gives records and an answer. The records are
-    /// written, synced and applied all together or not at all; the answer (or the refusal) comes back after that. It must not block.
+    /// Has one decision made: `decide` runs alone in the event loop, sees every decision before it,
+    /// and gives records and an answer. The records are written, synced and applied all together or
+    /// not at all; the answer (or the refusal) comes back after that. It must not block.
     pub async fn submit<T, E, F>(&self, name: &'static str, decide: F) -> Result<T, E>
     where
         F: FnOnce(&Image, &mut Ctx) -> Result<(Vec<Record>, T), E> + Send + 'static,
@@ -196,7 +199,8 @@ impl Controller {
         }
     }
 
-    /// Finishes what is queued, takes a snapshot, closes the log. Later calls answer [`ControllerError::ShutDown`].
+    /// Finishes what is queued, takes a snapshot, closes the log. Later calls answer
+    /// [`ControllerError::ShutDown`].
     pub async fn shutdown(&self) -> Result<(), ControllerError> {
         let (reply, answer) = oneshot::channel();
         if self.commands.send(Command::ShutDown(reply)).is_err() {

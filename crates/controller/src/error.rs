@@ -1,4 +1,5 @@
-//! Errors of this room: what callers get ([`ApiError`], a Kafka code with a text) and what stops the controller ([`ControllerError`]).
+//! Errors of this room: what callers get ([`ApiError`], a Kafka code with a text) and what stops
+//! the controller ([`ControllerError`]).
 //!
 //! Owns the one mapping of the latter to the former.
 
@@ -53,11 +54,13 @@ impl From<ControllerError> for ApiError {
     }
 }
 
-/// What keeps the controller from starting or going on. Cheap to clone: one failed write is told to every waiter.
+/// What keeps the controller from starting or going on. Cheap to clone: one failed write is told to
+/// every waiter.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
-    /// It stopped after a failed write, or what it read contradicts what it knows; only a restart helps.
+    /// It stopped after a failed write, or what it read contradicts what it knows; only a restart
+    /// helps.
     #[error("controller halted: {0}")]
     Halted(Arc<str>),
     /// It was shut down.

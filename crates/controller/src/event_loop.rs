@@ -87,7 +87,8 @@ struct Group {
 }
 
 impl EventLoop {
-    /// Opens what is on disk, takes leadership, replays, and writes the first records of a new cluster.
+    /// Opens what is on disk, takes leadership, replays, and writes the first records of a new
+    /// cluster.
     pub(crate) fn open(settings: Settings, shared: Arc<Shared>) -> Result<Self, ControllerError> {
         let now = now_ms();
         let journal = Journal::open(&settings, now)?;
@@ -181,7 +182,8 @@ impl EventLoop {
         }
     }
 
-    /// Waits for a command, and uses the first pause to make the synced end durable. `None` when nobody can send one any more.
+    /// Waits for a command, and uses the first pause to make the synced end durable. `None` when
+    /// nobody can send one any more.
     fn next_command(
         &mut self,
         commands: &Receiver<Command>,
@@ -221,7 +223,8 @@ impl EventLoop {
         Ok(true)
     }
 
-    /// Decides as much as is queued, then commits it all with one sync. Gives back the command that ended the group, if one did.
+    /// Decides as much as is queued, then commits it all with one sync. Gives back the command that
+    /// ended the group, if one did.
     fn decide_group(
         &mut self,
         first: Box<dyn Decision>,
@@ -244,7 +247,8 @@ impl EventLoop {
         if self.bytes_since_snapshot >= self.settings.snapshot_after_bytes
             || self.records_since_snapshot >= self.settings.snapshot_after_records
         {
-            // The log holds everything, so a failed snapshot is tried again later; meanwhile nothing of the log is deleted.
+            // The log holds everything, so a failed snapshot is tried again later; meanwhile
+            // nothing of the log is deleted.
             if let Err(error) = self.take_snapshot() {
                 error!(%error, "no metadata snapshot could be taken");
             }
@@ -294,7 +298,8 @@ impl EventLoop {
             self.image
                 .apply_in_place(&records, last_offset, epoch, &mut group.delta)
         {
-            // Part of the records may be in: start over from what is published and what this group accepted before.
+            // Part of the records may be in: start over from what is published and what this group
+            // accepted before.
             self.image = (*self.shared.image()).clone();
             group.delta = Delta::default();
             for (records, offset) in &group.accepted {
@@ -323,7 +328,8 @@ impl EventLoop {
             && short
             && self.journal.end_offset() == end_before
         {
-            // Nothing was kept: once there is room again (or a descriptor), decisions go on from what is published.
+            // Nothing was kept: once there is room again (or a descriptor), decisions go on from
+            // what is published.
             error!(%error, "metadata could not be written");
             self.image = (*self.shared.image()).clone();
             group
@@ -367,7 +373,8 @@ impl EventLoop {
         }
     }
 
-    /// Syncs what was appended. It cannot be taken back any more, so a shortage of descriptors is waited for.
+    /// Syncs what was appended. It cannot be taken back any more, so a shortage of descriptors is
+    /// waited for.
     fn sync(&mut self) -> Result<i64, ControllerError> {
         for _ in 0..SHORT_TRIES_MAX {
             match self.with_room(true, |this| this.journal.sync()) {
@@ -446,7 +453,8 @@ impl EventLoop {
         self.write(batch)
     }
 
-    /// Replays what is committed, ends what a crash left open, and writes a new cluster's first records.
+    /// Replays what is committed, ends what a crash left open, and writes a new cluster's first
+    /// records.
     fn catch_up(&mut self, from: i64) -> Result<(), ControllerError> {
         let end = self.journal.end_offset();
         let mut replay = Replay::new(std::mem::take(&mut self.image));
@@ -532,7 +540,8 @@ fn creates(record: &Record) -> bool {
     )
 }
 
-/// The stored election. It stands on disk before the first record of the log does, so a log without it has lost it: it may hold a vote.
+/// The stored election. It stands on disk before the first record of the log does, so a log without
+/// it has lost it: it may hold a vote.
 fn stored_election(
     file: &QuorumStateFile,
     journal: &Journal,

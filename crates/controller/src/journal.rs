@@ -1,7 +1,8 @@
-//! The metadata log as the event loop sees it: encoded decisions go in, batches come out for replay.
+//! The metadata log as the event loop sees it: encoded decisions go in, batches come out for
+//! replay.
 //!
-//! Owns the form of decisions in the log: inside one batch, or, when one is too small, a KIP-868 transaction over several. Segments, indexes and
-//! recovery are `tarn_log`'s.
+//! Owns the form of decisions in the log: inside one batch, or, when one is too small, a KIP-868
+//! transaction over several. Segments, indexes and recovery are `tarn_log`'s.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -73,8 +74,9 @@ impl EncodedDecision {
     }
 }
 
-/// Decisions gathered into as few batches as hold them. Each batch gets its own write and its own sync, so that a whole batch behind a broken one proves
-/// that the broken one was once whole (see `tail_check.rs`).
+/// Decisions gathered into as few batches as hold them. Each batch gets its own write and its own
+/// sync, so that a whole batch behind a broken one proves that the broken one was once whole (see
+/// `tail_check.rs`).
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     batches: Vec<Vec<Bytes>>,
@@ -149,7 +151,8 @@ impl Journal {
     /// Opens, and recovers, the log.
     pub(crate) fn open(settings: &Settings, now_ms: i64) -> Result<Self, ControllerError> {
         let dir = settings.metadata_dir.join(LOG_DIR_NAME);
-        // It holds the passwords of mirrors, also where an older version made it for everybody to read.
+        // It holds the passwords of mirrors, also where an older version made it for everybody to
+        // read.
         tarn_log::private::create_dir_all(&dir)
             .and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)))
             .map_err(|error| ControllerError::file("create", &dir, error))?;
@@ -163,7 +166,8 @@ impl Journal {
         };
         let options = OpenOptions {
             clean_shutdown: false,
-            // Every commit was synced, so damage below the last segment is never a torn write and must not be cut.
+            // Every commit was synced, so damage below the last segment is never a torn write and
+            // must not be cut.
             recovery_point: None,
             log_start_offset: 0,
             high_watermark: 0,

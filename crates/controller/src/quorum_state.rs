@@ -1,4 +1,5 @@
-//! The `quorum-state` file: what this node must remember of elections. JSON in the form Kafka's static quorums use (data version 0).
+//! The `quorum-state` file: what this node must remember of elections. JSON in the form Kafka's
+//! static quorums use (data version 0).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -31,7 +32,8 @@ impl QuorumStateFile {
         &self.path
     }
 
-    /// What is stored; `None` if there is no file. A file that does not parse is an error: it may hold a vote.
+    /// What is stored; `None` if there is no file. A file that does not parse is an error: it may
+    /// hold a vote.
     pub(crate) fn read(&self) -> Result<Option<Election>, ControllerError> {
         match fs::metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -83,7 +85,8 @@ impl QuorumStateFile {
         atomic_file::replace(&self.path, value.to_string().as_bytes())
     }
 
-    /// What an operator of a quorum of one can do without a copy: its only content is this node's own vote, and a new epoch is above it.
+    /// What an operator of a quorum of one can do without a copy: its only content is this node's
+    /// own vote, and a new epoch is above it.
     pub(crate) fn remedy(epoch: i32) -> String {
         format!(
             "restore it from a copy, or, if this node is the only voter, write \

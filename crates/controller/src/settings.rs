@@ -26,7 +26,8 @@ pub struct Settings {
     pub voters: Vec<i32>,
     /// Cluster id, checked against registrations.
     pub cluster_id: Str,
-    /// metadata.log.dir: `__cluster_metadata-0` is created in it. It must be formatted and locked by the caller.
+    /// metadata.log.dir: `__cluster_metadata-0` is created in it. It must be formatted and locked
+    /// by the caller.
     pub metadata_dir: PathBuf,
     /// Id of that directory.
     pub directory_id: Uuid,

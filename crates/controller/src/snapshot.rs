@@ -1,6 +1,8 @@
-//! Snapshots of the image in Kafka's form: `<end offset>-<epoch>.checkpoint`, a header control record, the image's records in batches, a footer.
+//! Snapshots of the image in Kafka's form: `<end offset>-<epoch>.checkpoint`, a header control
+//! record, the image's records in batches, a footer.
 //!
-//! Owns reading, writing and choosing them. A snapshot without its footer, or with a bad batch, does not count: the next older one is taken.
+//! Owns reading, writing and choosing them. A snapshot without its footer, or with a bad batch,
+//! does not count: the next older one is taken.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -106,7 +108,8 @@ pub(crate) fn write(log_dir: &Path, image: &Image, now_ms: i64) -> Result<LogEnd
     Ok(end)
 }
 
-/// Deletes snapshots older than the newest `keep` and whatever half-written one is left; gives the end of the oldest kept.
+/// Deletes snapshots older than the newest `keep` and whatever half-written one is left; gives the
+/// end of the oldest kept.
 pub(crate) fn delete_old(log_dir: &Path, keep: usize) -> Result<Option<LogEnd>, ControllerError> {
     let all = list(log_dir)?;
     for (_, path) in all.iter().skip(keep) {

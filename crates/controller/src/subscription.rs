@@ -1,4 +1,5 @@
-//! How rooms follow the image: each subscriber has one slot that holds the newest image and everything that changed since it last looked.
+//! How rooms follow the image: each subscriber has one slot that holds the newest image and
+//! everything that changed since it last looked.
 //!
 //! A slow subscriber costs one image and one merged delta, never a queue.
 
@@ -20,14 +21,16 @@ struct Pending {
     closed: bool,
 }
 
-/// A follower of the image. The first item is the image as it is, with a delta in which everything is new.
+/// A follower of the image. The first item is the image as it is, with a delta in which everything
+/// is new.
 #[derive(Debug)]
 pub struct Subscription {
     slot: Arc<Slot>,
 }
 
 impl Subscription {
-    /// The next image and what changed since the one before; `None` once the controller is gone. Cancel safe.
+    /// The next image and what changed since the one before; `None` once the controller is gone.
+    /// Cancel safe.
     pub async fn next(&mut self) -> Option<(Arc<Image>, Arc<Delta>)> {
         loop {
             let changed = self.slot.changed.notified();
@@ -52,7 +55,8 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// A new subscriber that starts from `image`. The caller holds off [`Subscribers::publish`] meanwhile (both run under the image lock).
+    /// A new subscriber that starts from `image`. The caller holds off [`Subscribers::publish`]
+    /// meanwhile (both run under the image lock).
     pub(crate) fn add(&self, image: &Arc<Image>) -> Subscription {
         let next = Some((image.clone(), Delta::everything(image)));
         let slot = Arc::new(Slot {

@@ -1,10 +1,14 @@
-//! `synced-end`: how far the metadata log has been synced. Below that offset nothing is a torn write.
+//! `synced-end`: how far the metadata log has been synced. Below that offset nothing is a torn
+//! write.
 //!
-//! A batch that a whole one follows proves by that to have been synced; only the last one needs this file. It is written after the sync of each
-//! commit, which costs no second sync: it is synced when nothing was committed for a while, and at a clean end. So it may say less than is true, after
-//! a power cut at the wrong moment, but never more. Two slots take turns, so that a torn write of one leaves the other.
+//! A batch that a whole one follows proves by that to have been synced; only the last one needs
+//! this file. It is written after the sync of each commit, which costs no second sync: it is synced
+//! when nothing was committed for a while, and at a clean end. So it may say less than is true,
+//! after a power cut at the wrong moment, but never more. Two slots take turns, so that a torn
+//! write of one leaves the other.
 //!
-//! A quorum of several, where a follower's log is cut by its leader, will have to lower it before the cut.
+//! A quorum of several, where a follower's log is cut by its leader, will have to lower it before
+//! the cut.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -35,7 +39,8 @@ pub(crate) struct SyncedEnd {
 }
 
 impl SyncedEnd {
-    /// What the file in `dir` says; `None` without a usable one (a new log, or one of an older version).
+    /// What the file in `dir` says; `None` without a usable one (a new log, or one of an older
+    /// version).
     pub(crate) fn read(dir: &Path) -> Result<Option<i64>, ControllerError> {
         Ok(newest(dir)?.map(|(_, end)| end))
     }

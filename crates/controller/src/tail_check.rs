@@ -1,8 +1,9 @@
 //! Tells a torn write from damage at the end of the metadata log, before recovery cuts anything.
 //!
-//! Every batch of this log is synced before the next one is written. So a broken batch with a whole one behind it was once on disk and has been
-//! acknowledged: cutting there would lose metadata, and the start is refused. So it is where the log ends below its synced end
-//! (`synced_end.rs`). Only a broken batch above that, with nothing behind it, is a write that a crash tore.
+//! Every batch of this log is synced before the next one is written. So a broken batch with a whole
+//! one behind it was once on disk and has been acknowledged: cutting there would lose metadata, and
+//! the start is refused. So it is where the log ends below its synced end (`synced_end.rs`). Only a
+//! broken batch above that, with nothing behind it, is a write that a crash tore.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,8 @@ use crate::ControllerError;
 /// Offset of the magic byte in a batch.
 const MAGIC_AT: usize = 16;
 
-/// Fails if the newest segment of the log in `dir` holds a whole batch behind a broken one, or ends below `synced_end`. A directory without segments
-/// passes if nothing was synced.
+/// Fails if the newest segment of the log in `dir` holds a whole batch behind a broken one, or ends
+/// below `synced_end`. A directory without segments passes if nothing was synced.
 pub(crate) fn refuse_damage(dir: &Path, synced_end: i64) -> Result<(), ControllerError> {
     let Some((base_offset, path)) = newest_segment(dir)? else {
         if synced_end == 0 {
@@ -69,8 +70,8 @@ fn newest_segment(dir: &Path) -> Result<Option<(i64, PathBuf)>, ControllerError>
     Ok(newest)
 }
 
-/// Length of the good batches at the start, and the offset after them. Offsets follow each other without gaps and epochs never fall; both stand outside
-/// the checksum, so they are checked here.
+/// Length of the good batches at the start, and the offset after them. Offsets follow each other
+/// without gaps and epochs never fall; both stand outside the checksum, so they are checked here.
 fn whole_prefix(bytes: &[u8], base_offset: i64) -> (usize, i64) {
     let (mut at, mut next_offset, mut epoch) = (0, base_offset, 0);
     while let Some(view) = good_batch(&bytes[at..]) {

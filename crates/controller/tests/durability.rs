@@ -31,7 +31,8 @@ fn content(image: &Image) -> Vec<Record> {
     image.to_records()
 }
 
-/// The file that says how far the log was synced, and how a power cut leaves it that came before the next sync.
+/// The file that says how far the log was synced, and how a power cut leaves it that came before
+/// the next sync.
 fn synced_end(dir: &Path) -> Vec<u8> {
     fs::read(log_dir(dir).join("synced-end")).unwrap()
 }
@@ -175,7 +176,8 @@ async fn without_a_usable_snapshot_for_a_cut_log_the_start_fails_by_name() {
     assert!(error.contains("restore the .checkpoint file"), "{error}");
 }
 
-/// It may hold a vote, so a lost or broken one is told, with what to do; what the sentence says works.
+/// It may hold a vote, so a lost or broken one is told, with what to do; what the sentence says
+/// works.
 #[tokio::test]
 async fn a_lost_or_broken_quorum_state_refuses_the_start_and_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +208,8 @@ async fn a_lost_or_broken_quorum_state_refuses_the_start_and_says_what_to_do() {
     }
 }
 
-/// One flipped bit in the last batch, which was synced, is damage and no torn write; so is a tail or a segment that is missing.
+/// One flipped bit in the last batch, which was synced, is damage and no torn write; so is a tail
+/// or a segment that is missing.
 #[tokio::test]
 async fn damage_below_the_synced_end_is_refused_by_name_and_nothing_is_cut() {
     let dir = tempfile::tempdir().unwrap();
@@ -518,7 +521,8 @@ async fn damage_before_acknowledged_decisions_is_refused_by_name_and_nothing_is_
     assert_eq!(bare(dir.path()).await.image().topics().len(), 5);
 }
 
-/// The metadata log holds the passwords of mirrors: it and its snapshots are for the broker's user alone, also where an older version made them.
+/// The metadata log holds the passwords of mirrors: it and its snapshots are for the broker's user
+/// alone, also where an older version made them.
 #[tokio::test]
 async fn the_metadata_log_is_private() {
     use std::os::unix::fs::PermissionsExt;

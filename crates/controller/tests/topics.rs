@@ -253,7 +253,8 @@ async fn topics_are_deleted_by_name_and_by_id_with_what_belongs_to_them() {
     assert_eq!(controller.delete_topics(old_form).await.responses.len(), 1);
 }
 
-/// As Kafka: 10,000 new partitions a request. A storm made a topic of 65,532, and every description of all topics was 1.7 MB.
+/// As Kafka: 10,000 new partitions a request. A storm made a topic of 65,532, and every description
+/// of all topics was 1.7 MB.
 #[tokio::test]
 async fn one_request_may_ask_for_so_many_new_partitions() {
     let dir = tempfile::tempdir().unwrap();
@@ -583,7 +584,8 @@ async fn electing_leaders_where_none_is_needed_says_so() {
     assert_eq!(results.len(), 1);
     assert_eq!(results[0].topic, Str::from("t"));
     assert!(results[0].partition_result.is_empty());
-    // A refused request tells each partition, since version 0 has no place for an error of the whole.
+    // A refused request tells each partition, since version 0 has no place for an error of the
+    // whole.
     let unknown_kind = ElectLeadersRequest {
         election_type: 9,
         topic_partitions: Some(vec![named("t")]),

@@ -21,7 +21,8 @@ use crate::{ApiError, Controller, Endpoint};
 const METADATA_TOPIC: &str = "__cluster_metadata";
 
 impl Controller {
-    /// Registers a broker, fenced; the answer holds its epoch. A heartbeat that shows it caught up unfences it.
+    /// Registers a broker, fenced; the answer holds its epoch. A heartbeat that shows it caught up
+    /// unfences it.
     pub async fn register_broker(
         &self,
         request: BrokerRegistrationRequest,
@@ -70,7 +71,8 @@ impl Controller {
         }
     }
 
-    /// Registers this process's own broker and unfences it, in two decisions; gives its epoch. Partitions it led before get new leader epochs.
+    /// Registers this process's own broker and unfences it, in two decisions; gives its epoch.
+    /// Partitions it led before get new leader epochs.
     pub async fn register_and_unfence(
         &self,
         request: BrokerRegistrationRequest,

@@ -133,7 +133,8 @@ impl Controller {
         }
     }
 
-    /// BumpLeaderEpochs: each partition named ends with an epoch above the asked minimum, keeping its leader.
+    /// BumpLeaderEpochs: each partition named ends with an epoch above the asked minimum, keeping
+    /// its leader.
     pub async fn bump_leader_epochs(
         &self,
         request: BumpLeaderEpochsRequest,
@@ -201,7 +202,8 @@ impl Controller {
     }
 }
 
-/// New partitions that a request may still ask for (`request.partitions.max`), as Kafka bounds them.
+/// New partitions that a request may still ask for (`request.partitions.max`), as Kafka bounds
+/// them.
 struct RequestRoom {
     left: i32,
     max: i32,
@@ -514,7 +516,8 @@ fn elect_leaders(image: &Image, request: &ElectLeadersRequest) -> Planned<Replic
     let mut results = Vec::new();
     let Some(named) = &request.topic_partitions else {
         for topic in image.topics().iter() {
-            // Every topic is named, with the partitions whose leader changed or could not be elected.
+            // Every topic is named, with the partitions whose leader changed or could not be
+            // elected.
             let partition_result = (0..topic.partition_count())
                 .map(|index| (index, plan_election(image, topic, index, kind)))
                 .filter(|(_, outcome)| {
@@ -562,7 +565,8 @@ fn elect_leaders(image: &Image, request: &ElectLeadersRequest) -> Planned<Replic
     Ok((records, results))
 }
 
-/// A whole request that was refused: its partitions carry the error, too, since the first version has no other place for it.
+/// A whole request that was refused: its partitions carry the error, too, since the first version
+/// has no other place for it.
 fn election_refused(topic: &TopicPartitions, error: &ApiError) -> ReplicaElectionResult {
     ReplicaElectionResult {
         topic: topic.topic.clone(),

@@ -25,8 +25,8 @@ pub struct Registration {
     pub broker_epoch: i64,
 }
 
-/// Registers a broker, fenced. A new incarnation of a known broker first loses what it led, so that nothing of its past counts: the partitions get
-/// new leader epochs when it is unfenced.
+/// Registers a broker, fenced. A new incarnation of a known broker first loses what it led, so that
+/// nothing of its past counts: the partitions get new leader epochs when it is unfenced.
 pub fn plan_registration(
     image: &Image,
     ctx: &Ctx,
@@ -82,7 +82,8 @@ pub struct Heartbeat {
     pub should_shut_down: bool,
 }
 
-/// A heartbeat: unfences a broker that has caught up, fences one that asks for it, and lets one that wants to go hand over its leaderships.
+/// A heartbeat: unfences a broker that has caught up, fences one that asks for it, and lets one
+/// that wants to go hand over its leaderships.
 pub fn plan_heartbeat(
     image: &Image,
     request: &BrokerHeartbeatRequest,

@@ -10,7 +10,8 @@ use tarn_wire::{ErrorCode, Str};
 use super::{ConfigChange, ConfigOp, Ctx};
 use crate::ApiError;
 
-/// Records for these changes of one resource, all or none. A change that changes nothing writes nothing.
+/// Records for these changes of one resource, all or none. A change that changes nothing writes
+/// nothing.
 pub fn plan_alter(
     image: &Image,
     ctx: &Ctx,
@@ -61,7 +62,8 @@ pub fn plan_replace(
     };
     let mut ops: Vec<ConfigOp> = values.iter().map(set).collect();
     if let Some(present) = image.configs(resource) {
-        // Keys that begin with a dot are notes of the room that owns the resource: nobody can set them, so nobody leaves them out.
+        // Keys that begin with a dot are notes of the room that owns the resource: nobody can set
+        // them, so nobody leaves them out.
         let gone = present
             .keys()
             .filter(|key| !key.starts_with('.') && !values.iter().any(|(kept, _)| kept == *key));
@@ -73,7 +75,8 @@ pub fn plan_replace(
     plan_alter(image, ctx, resource, &ops)
 }
 
-/// The refusal of a topic key that nobody may set, or that does not exist; `Ok` with its definition otherwise.
+/// The refusal of a topic key that nobody may set, or that does not exist; `Ok` with its definition
+/// otherwise.
 pub fn topic_config_refusal(key: &str) -> Result<&'static ConfigDef, ApiError> {
     if key == topic_keys::MIRROR_NAME {
         return Err(ApiError::new(
@@ -92,7 +95,8 @@ pub fn topic_config_refusal(key: &str) -> Result<&'static ConfigDef, ApiError> {
 fn check_resource(image: &Image, ctx: &Ctx, resource: &ConfigResource) -> Result<(), ApiError> {
     let invalid = |message: String| Err(ApiError::new(ErrorCode::INVALID_REQUEST, message));
     match resource.kind {
-        // Whether the topic exists is the caller's question: a new topic's values are planned before it does.
+        // Whether the topic exists is the caller's question: a new topic's values are planned
+        // before it does.
         ResourceType::TOPIC => Ok(()),
         ResourceType::BROKER if resource.name.is_empty() => Ok(()),
         ResourceType::BROKER => match resource.name.parse::<i32>() {

@@ -1,4 +1,5 @@
-//! Which log directory holds which partition (KIP-858): placement of new ones, and what a broker finds out about the old ones.
+//! Which log directory holds which partition (KIP-858): placement of new ones, and what a broker
+//! finds out about the old ones.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,8 @@ pub fn is_directory(id: &Uuid) -> bool {
     u128::from_be_bytes(id.0) >= RESERVED
 }
 
-/// Chooses the directory of new partitions: the one of the broker that holds fewest, the first of them when several do.
+/// Chooses the directory of new partitions: the one of the broker that holds fewest, the first of
+/// them when several do.
 pub(super) struct Placement<'a> {
     image: &'a Image,
     /// Partitions by directory; counted when a broker with several is met.
@@ -76,7 +78,8 @@ pub struct InDirectory {
     pub directory: Uuid,
 }
 
-/// Records that note where `broker` has its partitions. What is noted already, or is not on that broker, is passed over.
+/// Records that note where `broker` has its partitions. What is noted already, or is not on that
+/// broker, is passed over.
 pub fn plan_directories(image: &Image, broker: i32, found: &[InDirectory]) -> Vec<Record> {
     let change = |found: &InDirectory| {
         let partition = image.partition_by_id(&found.topic_id, found.partition)?;

@@ -6,7 +6,8 @@ use tarn_wire::{ErrorCode, Uuid};
 
 use crate::ApiError;
 
-/// Highest leader epoch a bump may reach; room is left for the elections of the rest of a partition's life.
+/// Highest leader epoch a bump may reach; room is left for the elections of the rest of a
+/// partition's life.
 pub const LEADER_EPOCH_MAX: i32 = i32::MAX - 1_000;
 
 /// A wish: this partition's epoch shall exceed `min_leader_epoch`.
@@ -23,8 +24,9 @@ pub struct Bump {
 /// What became of each wish, in order: the epoch the partition has afterwards, or the refusal.
 pub type BumpOutcome = Vec<Result<i32, ApiError>>;
 
-/// Records for these wishes: a partition whose epoch is at most the minimum gets the minimum + 1 and keeps its leader; others need nothing.
-/// A wish that cannot be granted spoils only itself. A partition named twice gets the higher wish.
+/// Records for these wishes: a partition whose epoch is at most the minimum gets the minimum + 1
+/// and keeps its leader; others need nothing. A wish that cannot be granted spoils only itself. A
+/// partition named twice gets the higher wish.
 pub fn plan_epoch_bumps(image: &Image, bumps: &[Bump]) -> (Vec<Record>, BumpOutcome) {
     let mut records = Vec::new();
     let mut granted = std::collections::BTreeMap::new();

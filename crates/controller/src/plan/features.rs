@@ -36,9 +36,11 @@ pub fn supported_features() -> &'static [SupportedFeature] {
     ]
 }
 
-/// The record that gives a feature a level, or `None` if it has it already. `may_lower` says whether the caller asked for a downgrade.
+/// The record that gives a feature a level, or `None` if it has it already. `may_lower` says
+/// whether the caller asked for a downgrade.
 ///
-/// Refuses an unknown feature or level (95), a lower level without `may_lower` (95), and mirror.version 0 while mirrors exist (95).
+/// Refuses an unknown feature or level (95), a lower level without `may_lower` (95), and
+/// mirror.version 0 while mirrors exist (95).
 pub fn plan_feature(
     image: &Image,
     name: &str,

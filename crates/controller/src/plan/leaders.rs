@@ -16,8 +16,8 @@ pub enum ElectionType {
     Unclean,
 }
 
-/// Records for a broker that stopped serving: it leaves the ISR where others remain, and its partitions go to another in-sync replica or to nobody.
-/// One pass over all partitions.
+/// Records for a broker that stopped serving: it leaves the ISR where others remain, and its
+/// partitions go to another in-sync replica or to nobody. One pass over all partitions.
 pub fn fence_broker(image: &Image, broker: i32) -> Vec<Record> {
     each_partition(image, |topic, index, partition| {
         if !partition.isr.contains(&broker) {
@@ -42,8 +42,8 @@ pub fn fence_broker(image: &Image, broker: i32) -> Vec<Record> {
     })
 }
 
-/// Records for a broker that serves again: it leads the partitions without a leader whose ISR it is in. `image` must show it as active already,
-/// or `broker` is taken to be.
+/// Records for a broker that serves again: it leads the partitions without a leader whose ISR it is
+/// in. `image` must show it as active already, or `broker` is taken to be.
 pub fn unfence_broker(image: &Image, broker: i32) -> Vec<Record> {
     each_partition(image, |topic, index, partition| {
         let waits_for_it = partition.leader == NO_LEADER && partition.isr.contains(&broker);
@@ -51,7 +51,8 @@ pub fn unfence_broker(image: &Image, broker: i32) -> Vec<Record> {
     })
 }
 
-/// The record for an election an operator asked for. Refusals: 84 not needed, 80 the preferred leader is not available, 83 nobody is.
+/// The record for an election an operator asked for. Refusals: 84 not needed, 80 the preferred
+/// leader is not available, 83 nobody is.
 pub fn plan_election(
     image: &Image,
     topic: &TopicImage,

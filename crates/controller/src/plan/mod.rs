@@ -1,7 +1,8 @@
 //! Decisions as pure functions: an image and a wish in, metadata records or a refusal out.
 //!
-//! Owns the rules of Kafka's admin requests. No clock, no disk, no randomness but what [`Ctx`] hands in, so that other rooms can put
-//! several plans into one decision (a mirror topic and its membership, for instance) and tests need nothing.
+//! Owns the rules of Kafka's admin requests. No clock, no disk, no randomness but what [`Ctx`]
+//! hands in, so that other rooms can put several plans into one decision (a mirror topic and its
+//! membership, for instance) and tests need nothing.
 
 mod brokers;
 mod configs;
@@ -58,7 +59,8 @@ pub enum ConfigChange {
     Subtract(Str),
 }
 
-/// Checks, and may rewrite, the changes of one resource before they become records; set by the room that owns the resource type.
+/// Checks, and may rewrite, the changes of one resource before they become records; set by the room
+/// that owns the resource type.
 pub type AlterHook = Arc<
     dyn Fn(&Image, &ConfigResource, &[ConfigOp]) -> Result<Vec<ConfigOp>, ApiError> + Send + Sync,
 >;
@@ -70,8 +72,9 @@ pub struct Rules {
     pub num_partitions: i32,
     /// default.replication.factor: for topics created with −1.
     pub default_replication_factor: i16,
-    /// request.partitions.max: new partitions that one CreateTopics or CreatePartitions request may ask for, all its topics
-    /// together. A mirror makes its topics without a request, so it may take over larger ones.
+    /// request.partitions.max: new partitions that one CreateTopics or CreatePartitions request may
+    /// ask for, all its topics together. A mirror makes its topics without a request, so it may
+    /// take over larger ones.
     pub request_partitions_max: i32,
     /// The broker's key table; keys that are not in it, or not dynamic, are refused for brokers.
     pub broker_configs: &'static [ConfigDef],
@@ -127,7 +130,8 @@ impl Ctx {
     }
 }
 
-/// An image that grows with the records of one decision, so that its later parts see its earlier ones.
+/// An image that grows with the records of one decision, so that its later parts see its earlier
+/// ones.
 #[derive(Clone, Debug)]
 pub struct Draft {
     image: Image,

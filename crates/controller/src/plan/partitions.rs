@@ -7,8 +7,9 @@ use super::directories::Placement;
 use super::topics::{check_partition_limit, check_replicas, new_partition, place};
 use crate::ApiError;
 
-/// Records that grow a topic to `total` partitions; `assignments` gives the replicas of the new ones, or is `None` for placement by the controller.
-/// Does not ask whether the topic is a mirror's (see [`read_only_refusal`]): the mirror itself grows its topics.
+/// Records that grow a topic to `total` partitions; `assignments` gives the replicas of the new
+/// ones, or is `None` for placement by the controller. Does not ask whether the topic is a mirror's
+/// (see [`read_only_refusal`]): the mirror itself grows its topics.
 pub fn plan_partitions(
     image: &Image,
     topic: &str,
@@ -95,8 +96,9 @@ fn check_assignments(
 /// The topic that holds the states of mirrors.
 const MIRROR_STATE_TOPIC: &str = "__mirror_state";
 
-/// Why clients must not change the partitions of this topic: it is a mirror's and not failed over yet, or the states of mirrors are found in
-/// it by its partition count, and one that is not found would pass for one that was never written.
+/// Why clients must not change the partitions of this topic: it is a mirror's and not failed over
+/// yet, or the states of mirrors are found in it by its partition count, and one that is not found
+/// would pass for one that was never written.
 pub fn read_only_refusal(image: &Image, topic: &str) -> Result<(), ApiError> {
     if topic == MIRROR_STATE_TOPIC && image.mirrors().next().is_some() {
         let message = format!(

@@ -32,8 +32,9 @@ pub struct NewTopic {
 
 /// Records that create a topic with its partitions and configuration.
 ///
-/// Refuses: a bad name (17) or one that collides with an existing topic's (17), an existing name (36), an id that another topic has (36), counts
-/// out of range (37, 38), bad assignments (39), bad configurations (40).
+/// Refuses: a bad name (17) or one that collides with an existing topic's (17), an existing name
+/// (36), an id that another topic has (36), counts out of range (37, 38), bad assignments (39), bad
+/// configurations (40).
 pub fn plan_topic(image: &Image, ctx: &mut Ctx, topic: &NewTopic) -> Result<Vec<Record>, ApiError> {
     check_name(image, &topic.name)?;
     let id = match topic.id.filter(|id| !id.is_zero()) {
@@ -109,7 +110,8 @@ fn check_name(image: &Image, name: &Str) -> Result<(), ApiError> {
 
 /// The existing topic whose name differs from `name` only in dots and underscores.
 fn colliding<'a>(image: &'a Image, name: &str) -> Option<&'a Str> {
-    // Names share everything before the first such character, which bounds the part of the sorted map that has to be looked at.
+    // Names share everything before the first such character, which bounds the part of the sorted
+    // map that has to be looked at.
     let prefix = &name[..name.find(['.', '_'])?];
     let candidates = image
         .topics()
@@ -143,7 +145,8 @@ fn placement(
         -1 => ctx.rules.default_replication_factor,
         factor => factor,
     };
-    // Different topics start at different brokers, the same topic always at the same one: decisions stay repeatable.
+    // Different topics start at different brokers, the same topic always at the same one: decisions
+    // stay repeatable.
     let start = id.0.iter().map(|byte| usize::from(*byte)).sum();
     place(image, partitions as usize, factor, start)
 }
