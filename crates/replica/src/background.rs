@@ -1,4 +1,5 @@
-//! Work nobody asks for: retention, checkpoints, the end of a log directory, clean shutdown. One task each for all partitions.
+//! Work nobody asks for: retention, checkpoints, the end of a log directory, clean shutdown. One
+//! task each for all partitions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,7 +96,8 @@ impl ReplicaManager {
         }
     }
 
-    /// Writes the checkpoints soon after a log start moved by order, once for all that move together.
+    /// Writes the checkpoints soon after a log start moved by order, once for all that move
+    /// together.
     async fn keep_log_starts(self: Arc<Self>) {
         while self
             .cancel
@@ -122,7 +124,8 @@ impl ReplicaManager {
         }
     }
 
-    /// Drops old segments and idle producers. Blocks on disk; runs by itself every `log.retention.check.interval.ms`.
+    /// Drops old segments and idle producers. Blocks on disk; runs by itself every
+    /// `log.retention.check.interval.ms`.
     pub fn retention(&self) {
         self.dirs.iter().for_each(|dir| self.retention_of(dir));
     }
@@ -161,7 +164,8 @@ impl ReplicaManager {
         }
     }
 
-    /// A mirror keeps what its source keeps: nothing local deletes from it until it is failed over, unless the operator wants that.
+    /// A mirror keeps what its source keeps: nothing local deletes from it until it is failed over,
+    /// unless the operator wants that.
     fn retention_rule(&self, partition: &Partition) -> RetentionRule {
         let membership = match (partition.guard(), partition.membership()) {
             (MirrorGuard::Writable, _) | (_, None) => return RetentionRule::Configured,
@@ -180,8 +184,8 @@ impl ReplicaManager {
         }
     }
 
-    /// Moves the recovery points on and writes the checkpoints, if anything was written since the last time. Blocks on disk; runs by
-    /// itself every `log.flush.offset.checkpoint.interval.ms`.
+    /// Moves the recovery points on and writes the checkpoints, if anything was written since the
+    /// last time. Blocks on disk; runs by itself every `log.flush.offset.checkpoint.interval.ms`.
     pub fn checkpoint(&self) {
         self.dirs.iter().for_each(|dir| self.checkpoint_of(dir));
     }
@@ -216,7 +220,8 @@ impl ReplicaManager {
         }
     }
 
-    /// Says which directories went offline since `known` (one bit of news each), and wakes who waits for their partitions.
+    /// Says which directories went offline since `known` (one bit of news each), and wakes who
+    /// waits for their partitions.
     fn look_for_offline_dirs(&self, known: &mut Vec<bool>) {
         known.resize(self.dirs.len(), false);
         for (dir, known) in self.dirs.iter().zip(known.iter_mut()) {
@@ -263,16 +268,16 @@ impl ReplicaManager {
             .collect()
     }
 
-    /// Ends the background work and leaves the logs as they are, as a crash would: the next start checks them. For a broker that must not
-    /// touch its disks any more.
+    /// Ends the background work and leaves the logs as they are, as a crash would: the next start
+    /// checks them. For a broker that must not touch its disks any more.
     pub async fn halt(&self) {
         self.cancel.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Ends the background work, closes every log, writes the checkpoints and, where all of that worked, the clean-shutdown marker with
-    /// `broker_epoch`. Waiting fetches end with an error.
+    /// Ends the background work, closes every log, writes the checkpoints and, where all of that
+    /// worked, the clean-shutdown marker with `broker_epoch`. Waiting fetches end with an error.
     pub async fn shutdown(&self, broker_epoch: i64) -> Result<(), ReplicaError> {
         self.halt().await;
         for partition in self.hosted.online() {

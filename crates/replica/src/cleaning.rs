@@ -1,5 +1,6 @@
-//! When compacted logs are cleaned, and how fast: one at a time, the one with the largest share of new bytes first. Runs on a thread of its own,
-//! apart from every request. Not here: how a log is cleaned (`tarn_log`).
+//! When compacted logs are cleaned, and how fast: one at a time, the one with the largest share of
+//! new bytes first. Runs on a thread of its own, apart from every request. Not here: how a log is
+//! cleaned (`tarn_log`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -160,7 +161,8 @@ impl ReplicaManager {
     }
 }
 
-/// Whether the partition is one whose log this broker may rewrite: compacted, led here, and no mirror (whose bytes are its source's).
+/// Whether the partition is one whose log this broker may rewrite: compacted, led here, and no
+/// mirror (whose bytes are its source's).
 fn may_clean(partition: &Partition) -> bool {
     partition.is_leader()
         && partition.log().config().compact

@@ -1,7 +1,9 @@
-//! Which log directory a partition is in: what the metadata says, held against what lies in the directories.
+//! Which log directory a partition is in: what the metadata says, held against what lies in the
+//! directories.
 //!
-//! The metadata names the directory of each partition (KIP-858), so that a directory that is not there takes its partitions offline instead of having
-//! them begin again elsewhere. Does not decide where new partitions go: that is the controller's.
+//! The metadata names the directory of each partition (KIP-858), so that a directory that is not
+//! there takes its partitions offline instead of having them begin again elsewhere. Does not decide
+//! where new partitions go: that is the controller's.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -182,8 +184,9 @@ impl Found {
     }
 }
 
-/// Compares the metadata with what lies in `dirs` (all that are there), and gives what is to be noted: partitions that have no directory in the
-/// metadata yet, and those that were moved by hand. `missing` are directories that should be there.
+/// Compares the metadata with what lies in `dirs` (all that are there), and gives what is to be
+/// noted: partitions that have no directory in the metadata yet, and those that were moved by hand.
+/// `missing` are directories that should be there.
 pub fn locate(
     dirs: &[Arc<LogDir>],
     image: &Image,
@@ -231,7 +234,8 @@ pub fn locate(
     Ok(located)
 }
 
-/// The directory to note for a partition that is `noted` in one and lies in `holders`; `None` when nothing is to be noted by what lies there.
+/// The directory to note for a partition that is `noted` in one and lies in `holders`; `None` when
+/// nothing is to be noted by what lies there.
 fn place(topic: &TopicImage, index: i32, noted: Option<usize>, holders: &[usize]) -> Option<usize> {
     let right = noted.is_some_and(|noted| holders.contains(&noted));
     match holders {
@@ -254,7 +258,8 @@ fn assigned_here(topic: &TopicImage, node_id: i32) -> impl Iterator<Item = (i32,
     topic.partitions.iter().enumerate().filter_map(here)
 }
 
-/// Directories that partitions of `node_id`, or its registration, name and that are not `present`; with a few of the partitions in each.
+/// Directories that partitions of `node_id`, or its registration, name and that are not `present`;
+/// with a few of the partitions in each.
 pub fn missing_directories(
     image: &Image,
     node_id: i32,

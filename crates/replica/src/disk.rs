@@ -1,6 +1,7 @@
-//! Where work runs that writes to a log: on the calling thread, which is nearly always quicker than any hand-over, unless its disk is late or
-//! a file has to be synced first. Then the thread is taken out of its runtime for so long. Also the threads in reserve of a runtime, which
-//! stand in for those that were already inside a write when the disk stopped answering.
+//! Where work runs that writes to a log: on the calling thread, which is nearly always quicker than
+//! any hand-over, unless its disk is late or a file has to be synced first. Then the thread is
+//! taken out of its runtime for so long. Also the threads in reserve of a runtime, which stand in
+//! for those that were already inside a write when the disk stopped answering.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::error::ReplicaError;
 /// How often a thread that stands in looks whether it is still needed.
 const STAND_IN_LOOK: Duration = Duration::from_millis(100);
 
-/// Runs `work`, which reads or writes files of `log`. Refuses it when the disk has not answered for long.
+/// Runs `work`, which reads or writes files of `log`. Refuses it when the disk has not answered for
+/// long.
 pub(crate) fn run<T>(
     log: &PartitionLog,
     work: impl FnOnce() -> Result<T, ReplicaError>,
@@ -27,7 +29,8 @@ pub(crate) fn run<T>(
     out_of_the_runtime(work)
 }
 
-/// As [`run`], for work that can be begun again: with too few descriptors it syncs and closes other files, and tries once more.
+/// As [`run`], for work that can be begun again: with too few descriptors it syncs and closes other
+/// files, and tries once more.
 pub(crate) fn run_again<T>(
     log: &PartitionLog,
     mut work: impl FnMut() -> Result<T, ReplicaError>,
@@ -50,9 +53,10 @@ fn out_of_the_runtime<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has another worker wait for sockets and timers while this one blocks. The worker that runs the calling task may be the
-/// one that waited for them last, and tokio wakes no other until a task is spawned from outside of the runtime: with all
-/// others asleep nobody would ever hear of a socket again. False when no thread could be started to do that.
+/// Has another worker wait for sockets and timers while this one blocks. The worker that runs the
+/// calling task may be the one that waited for them last, and tokio wakes no other until a task is
+/// spawned from outside of the runtime: with all others asleep nobody would ever hear of a socket
+/// again. False when no thread could be started to do that.
 fn hand_the_driver_on() -> bool {
     let runtime = Handle::current();
     let outside = std::thread::Builder::new().name("driver-handover".to_owned());
@@ -92,7 +96,8 @@ impl SpareWorkers {
             });
     }
 
-    /// Puts the reserve to sleep. Call it once the runtime is there; [`SpareWorkers::close`] must come before the runtime ends.
+    /// Puts the reserve to sleep. Call it once the runtime is there; [`SpareWorkers::close`] must
+    /// come before the runtime ends.
     pub fn start(&self, runtime: &Handle) {
         for _ in 0..self.cores {
             let group = self.group.clone();
@@ -128,8 +133,8 @@ mod tests {
 
     use super::*;
 
-    /// The broker answered nobody any more once a spare worker had gone back into the reserve from the worker that waited
-    /// for sockets.
+    /// The broker answered nobody any more once a spare worker had gone back into the reserve from
+    /// the worker that waited for sockets.
     #[test]
     fn sockets_are_heard_whatever_the_reserve_does() {
         let spares = SpareWorkers::new();

@@ -8,7 +8,8 @@ pub enum Durability {
     /// The records are on disk.
     #[default]
     Disk,
-    /// The records are in the page cache, as with a default Kafka: a power failure can lose acknowledged records.
+    /// The records are in the page cache, as with a default Kafka: a power failure can lose
+    /// acknowledged records.
     PageCache,
 }
 

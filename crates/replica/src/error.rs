@@ -42,7 +42,8 @@ pub enum ReplicaError {
         /// Epoch of the partition.
         current: i32,
     },
-    /// The log already holds batches of a higher epoch than the partition leads with; an append would make epochs go backwards.
+    /// The log already holds batches of a higher epoch than the partition leads with; an append
+    /// would make epochs go backwards.
     #[error(
         "the log of {topic}-{partition} holds epoch {latest}, above leader epoch {current}: wait for the epoch to be raised"
     )]
@@ -189,7 +190,8 @@ fn log_code(error: &LogError) -> ErrorCode {
         | LogError::BadFile { .. }
         | LogError::Missing { .. }
         | LogError::Locked { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
-        // The partition is being deleted or the broker is stopping: the client finds out by refreshing.
+        // The partition is being deleted or the broker is stopping: the client finds out by
+        // refreshing.
         LogError::Closed { .. } | LogError::Superseded => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         _ => ErrorCode::UNKNOWN_SERVER_ERROR,
     }

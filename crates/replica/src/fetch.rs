@@ -1,7 +1,7 @@
 //! Reading for Fetch: epoch and offset checks, KIP-74 limits, isolation, and the long poll.
 //!
-//! Does not know sessions, topic names or response versions (the server does). A read finds file ranges only; bytes go from the file to
-//! the socket later.
+//! Does not know sessions, topic names or response versions (the server does). A read finds file
+//! ranges only; bytes go from the file to the socket later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,8 @@ pub struct FetchParams {
     pub max_wait_ms: i32,
     /// Answer when this many bytes are there.
     pub min_bytes: i32,
-    /// Limit over all partitions; the first batch of the answer comes whole even when it is larger (KIP-74).
+    /// Limit over all partitions; the first batch of the answer comes whole even when it is larger
+    /// (KIP-74).
     pub max_bytes: i32,
     /// Up to where to read.
     pub isolation: Isolation,
@@ -123,8 +124,9 @@ impl FetchData {
     }
 }
 
-/// Reads all partitions, in order, as one Fetch answer: waits up to `max_wait_ms` for `min_bytes` unless something urgent (an error, a
-/// divergence) is there. The answers are in the order of `reads`. Dropping the future ends the wait.
+/// Reads all partitions, in order, as one Fetch answer: waits up to `max_wait_ms` for `min_bytes`
+/// unless something urgent (an error, a divergence) is there. The answers are in the order of
+/// `reads`. Dropping the future ends the wait.
 pub async fn fetch(params: &FetchParams, reads: &[FetchRead]) -> Vec<FetchData> {
     let answer = read_all(params, reads).await;
     if params.max_wait_ms <= 0 || reads.is_empty() || is_enough(params, &answer) {
@@ -167,7 +169,8 @@ pub async fn fetch(params: &FetchParams, reads: &[FetchRead]) -> Vec<FetchData> 
     read_all(params, reads).await
 }
 
-/// Partitions after which a fetch lets the other tasks of its worker run: about half a millisecond of look-ups.
+/// Partitions after which a fetch lets the other tasks of its worker run: about half a millisecond
+/// of look-ups.
 const PARTITIONS_PER_TURN: usize = 512;
 
 async fn let_others_run(at: usize) {
@@ -222,7 +225,8 @@ fn look(params: &FetchParams, read: &FetchRead) -> Option<u64> {
     (!urgent).then_some(len)
 }
 
-/// Whether the readable log goes on in another segment: a read ends with its segment, so more would never be counted.
+/// Whether the readable log goes on in another segment: a read ends with its segment, so more would
+/// never be counted.
 fn goes_on_elsewhere(data: &FetchData, read: &FetchRead) -> bool {
     let Records::File(range) = &data.records else {
         return false;
@@ -254,7 +258,8 @@ async fn read_all(params: &FetchParams, reads: &[FetchRead]) -> Vec<FetchData> {
     answer
 }
 
-/// Reads one partition. `left` is what the request's limit still allows; `min_one` gives a first batch larger than the limits.
+/// Reads one partition. `left` is what the request's limit still allows; `min_one` gives a first
+/// batch larger than the limits.
 fn read_one(isolation: Isolation, read: &FetchRead, left: u64, min_one: bool) -> FetchData {
     match try_read(isolation, read, left, min_one) {
         Ok(data) => data,
@@ -273,7 +278,8 @@ fn try_read(
     partition.check_epoch(read.current_leader_epoch)?;
     let log = partition.log();
     let log_start_offset = log.log_start_offset();
-    // The stable offset first: it may lag behind the high watermark that is read after it, never run ahead.
+    // The stable offset first: it may lag behind the high watermark that is read after it, never
+    // run ahead.
     let last_stable_offset = log.last_stable_offset();
     let high_watermark = log.high_watermark();
     let mut data = FetchData {

@@ -1,9 +1,12 @@
-//! Who may append to a partition: the read-only rule of mirror topics (docs/mirroring.md §3), as a pure decision.
+//! Who may append to a partition: the read-only rule of mirror topics (docs/mirroring.md §3), as a
+//! pure decision.
 //!
-//! Two facts meet here. The *membership* comes from the metadata image: the topic belongs to a mirror, and the controller has not yet
-//! recorded that it is stopped. The *guard* is what the mirror room knows of the partition's actual state. Without word from the mirror
-//! room a mirror partition is read-only, from the moment it is created. The guard says for which membership change it was decided, so that
-//! a late "stopped" never opens a topic that was meanwhile added to a mirror again.
+//! Two facts meet here. The *membership* comes from the metadata image: the topic belongs to a
+//! mirror, and the controller has not yet recorded that it is stopped. The *guard* is what the
+//! mirror room knows of the partition's actual state. Without word from the mirror room a mirror
+//! partition is read-only, from the moment it is created. The guard says for which membership
+//! change it was decided, so that a late "stopped" never opens a topic that was meanwhile added to
+//! a mirror again.
 
 use tarn_metadata::Membership;
 use tarn_wire::Str;
@@ -11,14 +14,16 @@ use tarn_wire::Str;
 /// What the mirror room says about a partition of a mirror topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MirrorGuard {
-    /// Only the mirror's own fetcher appends. `state` is the actual state to show in refusals, e.g. `MIRRORING`.
+    /// Only the mirror's own fetcher appends. `state` is the actual state to show in refusals, e.g.
+    /// `MIRRORING`.
     ReadOnly {
         /// Name of the mirror.
         mirror: Str,
         /// Actual state, upper case, as shown to people.
         state: Str,
     },
-    /// Fetching has ended; only ABORT markers and the producer reset of the stop sequence are appended.
+    /// Fetching has ended; only ABORT markers and the producer reset of the stop sequence are
+    /// appended.
     StoppingInternalOnly {
         /// Name of the mirror.
         mirror: Str,

@@ -1,15 +1,23 @@
-//! Partitions on this broker: leadership, who may append, what readers see, how long they wait, and when an append counts as done.
+//! Partitions on this broker: leadership, who may append, what readers see, how long they wait, and
+//! when an append counts as done.
 //!
-//! It may touch the log room and the metadata image. It does not know the controller (the server hands images over), requests of the wire
-//! (the server translates), mirrors (it only keeps the guard they set) nor groups.
+//! It may touch the log room and the metadata image. It does not know the controller (the server
+//! hands images over), requests of the wire (the server translates), mirrors (it only keeps the
+//! guard they set) nor groups.
 //!
 //! Invariants (docs/invariants.md):
-//! * M-2 no local append while a mirror topic is not stopped; a partition of a mirror topic is read-only from its creation.
-//! * L-7 the leader epochs of a log's batches never go back: a local append waits for an epoch above the mirrored ones.
-//! * M-8 a mirrored batch with an epoch above the published one is not visible before the image shows that epoch.
-//! * The high watermark moves back only with a cut of the log. Every append, local or mirrored, wakes waiting fetches at once.
-//! * F-8 with durability `disk`, and with `mirror.visible.after=durable`, readers see nothing that is not on disk.
-//! * A partition costs no task, no timer and no descriptor while it is idle. One broken log directory leaves the others alone.
+//! * M-2 no local append while a mirror topic is not stopped; a partition of a mirror topic is
+//!   read-only from its creation.
+//! * L-7 the leader epochs of a log's batches never go back: a local append waits for an epoch
+//!   above the mirrored ones.
+//! * M-8 a mirrored batch with an epoch above the published one is not visible before the image
+//!   shows that epoch.
+//! * The high watermark moves back only with a cut of the log. Every append, local or mirrored,
+//!   wakes waiting fetches at once.
+//! * F-8 with durability `disk`, and with `mirror.visible.after=durable`, readers see nothing that
+//!   is not on disk.
+//! * A partition costs no task, no timer and no descriptor while it is idle. One broken log
+//!   directory leaves the others alone.
 
 mod background;
 mod cleaning;
@@ -49,7 +57,8 @@ pub use partition::{Assignment, Partition};
 pub use scrub::{ScrubDamage, ScrubStatus};
 pub use topic_config::{BrokerValues, TopicConfig};
 
-/// Topics that are the broker's own: clients cannot produce to them, and their appends always wait for the disk.
+/// Topics that are the broker's own: clients cannot produce to them, and their appends always wait
+/// for the disk.
 pub const INTERNAL_TOPICS: [&str; 5] = [
     "__consumer_offsets",
     "__transaction_state",

@@ -1,8 +1,9 @@
 //! [`ReplicaManager`]: brings the partitions of this broker in line with the metadata image.
 //!
-//! Opening, recovering and deleting logs happens on blocking threads, several partitions at a time; a partition whose log cannot be opened is
-//! offline by itself. Nothing is deleted because it is *missing* from an image: only a topic deletion in a delta deletes. What lies on disk
-//! without being in the image at start is set aside under another name.
+//! Opening, recovering and deleting logs happens on blocking threads, several partitions at a time;
+//! a partition whose log cannot be opened is offline by itself. Nothing is deleted because it is
+//! *missing* from an image: only a topic deletion in a delta deletes. What lies on disk without
+//! being in the image at start is set aside under another name.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ const BLOCKING_JOBS_MAX: usize = 8;
 /// How often who waits for such work looks whether the disks still answer.
 const JOB_LOOK: Duration = Duration::from_millis(500);
 
-/// Syncs under way at the same time. They wait for the disk, not for a core, and syncs of several files share one commit of a journal.
+/// Syncs under way at the same time. They wait for the disk, not for a core, and syncs of several
+/// files share one commit of a journal.
 const SYNC_THREADS: usize = 8;
 
 /// Settings of the room.
@@ -58,7 +60,8 @@ pub struct ReplicaConfig {
     pub retention_check_ms: u64,
     /// `log.flush.offset.checkpoint.interval.ms`.
     pub checkpoint_ms: u64,
-    /// `log.dir.stall.timeout.ms`: a call to the file system that takes longer takes its directory offline.
+    /// `log.dir.stall.timeout.ms`: a call to the file system that takes longer takes its directory
+    /// offline.
     pub stall_offline_after: Duration,
     /// `log.cleaner.*`.
     pub cleaner: CleanerConfig,
@@ -109,7 +112,8 @@ pub struct ReplicaManager {
     pub(crate) halted: CancellationToken,
 }
 
-/// How far the partitions have followed the metadata, as offsets of the metadata log; −1 = not at all.
+/// How far the partitions have followed the metadata, as offsets of the metadata log; −1 = not at
+/// all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Leadership, guards and configurations of this image are in force.
@@ -135,8 +139,8 @@ struct OpenJob {
 type Opened = (OpenJob, Result<Arc<PartitionLog>, LogError>);
 
 impl ReplicaManager {
-    /// Opens the log directories and every partition `image` assigns to this broker, and starts the background work. A directory that
-    /// cannot be opened is left out unless it is the only one.
+    /// Opens the log directories and every partition `image` assigns to this broker, and starts the
+    /// background work. A directory that cannot be opened is left out unless it is the only one.
     pub async fn start(
         config: ReplicaConfig,
         image: Arc<Image>,
@@ -145,7 +149,8 @@ impl ReplicaManager {
         Self::start_with_dirs(config, dirs, image).await
     }
 
-    /// As [`ReplicaManager::start`], with directories that are open (and locked) already; `log_dirs` of the settings is not looked at.
+    /// As [`ReplicaManager::start`], with directories that are open (and locked) already;
+    /// `log_dirs` of the settings is not looked at.
     pub async fn start_with_dirs(
         config: ReplicaConfig,
         dirs: Vec<Arc<LogDir>>,
@@ -168,7 +173,8 @@ impl ReplicaManager {
         let dirs = Directories::new(dirs, config.missing_dirs.clone());
         let manager = Arc::new(ReplicaManager {
             shared,
-            // Each directory has its own, so that one disk that does not answer holds up nobody else's syncs.
+            // Each directory has its own, so that one disk that does not answer holds up nobody
+            // else's syncs.
             syncers: dirs
                 .iter()
                 .map(|_| Syncer::start(config.sync_threads, config.sync_policy))
@@ -208,7 +214,8 @@ impl ReplicaManager {
         self.progress.subscribe()
     }
 
-    /// The value a topic without a value of its own has here: broker values by synonym, then the default. `None` = no such topic key.
+    /// The value a topic without a value of its own has here: broker values by synonym, then the
+    /// default. `None` = no such topic key.
     pub fn inherited_topic_config(&self, key: &str) -> Option<tarn_metadata::config::ConfigValue> {
         let broker = &self.config.broker_values;
         topic_config::inherited(&self.image(), self.config.node_id, broker, key)
@@ -285,8 +292,9 @@ impl ReplicaManager {
         self.halted.clone()
     }
 
-    /// Brings the partitions in line with `image`; `delta` says what to look at. Call it for each image in order. Guards and leader epochs
-    /// are in force when it starts to open logs; it returns when the opened and deleted logs are done.
+    /// Brings the partitions in line with `image`; `delta` says what to look at. Call it for each
+    /// image in order. Guards and leader epochs are in force when it starts to open logs; it
+    /// returns when the opened and deleted logs are done.
     pub async fn apply(&self, image: Arc<Image>, delta: &Delta) {
         let _one_at_a_time = self.applying.lock().await;
         self.image.store(image.clone());
@@ -451,7 +459,8 @@ impl ReplicaManager {
         }
     }
 
-    /// Waits for jobs to end, except for those on a disk that does not answer: they end when it does, or with the process.
+    /// Waits for jobs to end, except for those on a disk that does not answer: they end when it
+    /// does, or with the process.
     async fn outwait(&self, mut jobs: tokio::task::JoinSet<()>) {
         loop {
             match tokio::time::timeout(JOB_LOOK, jobs.join_next()).await {
@@ -500,7 +509,8 @@ impl ReplicaManager {
         }
     }
 
-    /// Tries once more to open what could not be opened for want of something, if it is still wanted.
+    /// Tries once more to open what could not be opened for want of something, if it is still
+    /// wanted.
     pub(crate) async fn open_what_was_short(&self) {
         let jobs = std::mem::take(&mut *self.short.lock());
         if jobs.is_empty() {
@@ -564,7 +574,8 @@ impl ReplicaManager {
         }
     }
 
-    /// Renames directories of partitions the image does not know, or knows under another id, so that nothing is lost and nothing is in the way.
+    /// Renames directories of partitions the image does not know, or knows under another id, so
+    /// that nothing is lost and nothing is in the way.
     async fn set_strays_aside(self: Arc<Self>, image: Arc<Image>) {
         let work = move || {
             for dir in self.dirs.iter() {

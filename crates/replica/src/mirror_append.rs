@@ -1,7 +1,9 @@
-//! The way in for the data plane of a mirror: verbatim appends by pieces, cuts, and the source's log start.
+//! The way in for the data plane of a mirror: verbatim appends by pieces, cuts, and the source's
+//! log start.
 //!
-//! Everything here is allowed only while the partition is read-only by its mirror. Whole batches become visible as they arrive (below the
-//! epoch gate), waiting fetches are woken at once, and the syncer is told so that they are on disk within its bounds.
+//! Everything here is allowed only while the partition is read-only by its mirror. Whole batches
+//! become visible as they arrive (below the epoch gate), waiting fetches are woken at once, and the
+//! syncer is told so that they are on disk within its bounds.
 
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use crate::disk;
 use crate::error::ReplicaError;
 use crate::partition::Partition;
 
-/// A verbatim append under way. Holds no lock; may live across awaits. Dropping it drops an unfinished batch.
+/// A verbatim append under way. Holds no lock; may live across awaits. Dropping it drops an
+/// unfinished batch.
 #[derive(Debug)]
 pub struct PartitionMirrorAppend {
     partition: Arc<Partition>,
@@ -44,7 +47,8 @@ impl Partition {
         }
     }
 
-    /// Cuts the log so that no batch with an offset ≥ `offset` stays; gives the new log end. Blocks on disk.
+    /// Cuts the log so that no batch with an offset ≥ `offset` stays; gives the new log end. Blocks
+    /// on disk.
     pub fn mirror_truncate_to(&self, offset: i64) -> Result<i64, ReplicaError> {
         let end = self.as_mirror(|| self.log().truncate_to(offset))?;
         self.advance_high_watermark();
@@ -60,7 +64,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Follows the source's log start offset; gives the resulting one. Never beyond the high watermark. Blocks on disk when it moves.
+    /// Follows the source's log start offset; gives the resulting one. Never beyond the high
+    /// watermark. Blocks on disk when it moves.
     pub fn mirror_advance_log_start(&self, offset: i64) -> Result<i64, ReplicaError> {
         if offset <= self.log().log_start_offset() {
             return Ok(self.log().log_start_offset());
@@ -80,7 +85,8 @@ impl PartitionMirrorAppend {
         }
     }
 
-    /// Takes the next bytes, cut anywhere. On error the batches before the bad one stay, and this append is over.
+    /// Takes the next bytes, cut anywhere. On error the batches before the bad one stay, and this
+    /// append is over.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), ReplicaError> {
         let Some(append) = &mut self.append else {
             return Err(self.partition.not_mirroring());

@@ -21,7 +21,8 @@ pub const LATEST_TIERED_TIMESTAMP: i64 = -5;
 /// ListOffsets: the first offset not yet uploaded (nothing is tiered here).
 pub const EARLIEST_PENDING_UPLOAD_TIMESTAMP: i64 = -6;
 
-/// Whether [`Partition::list_offset`] looks into the log for this timestamp, and so belongs on a thread that may block.
+/// Whether [`Partition::list_offset`] looks into the log for this timestamp, and so belongs on a
+/// thread that may block.
 pub fn must_look_up(timestamp: i64) -> bool {
     timestamp >= 0 || timestamp == MAX_TIMESTAMP
 }
@@ -56,8 +57,8 @@ pub struct EpochEnd {
 }
 
 impl Partition {
-    /// ListOffsets for one timestamp (or one of the constants of this module). For what [`must_look_up`] it blocks on disk and reads
-    /// compressed records, at this `pace`.
+    /// ListOffsets for one timestamp (or one of the constants of this module). For what
+    /// [`must_look_up`] it blocks on disk and reads compressed records, at this `pace`.
     pub fn list_offset(
         &self,
         timestamp: i64,
@@ -105,8 +106,9 @@ impl Partition {
             }))
     }
 
-    /// The epoch to hand out with the log start. An empty log begins with the present leadership, as Kafka says from the moment a leader
-    /// is chosen; not so on a mirror, whose records come with epochs of their own.
+    /// The epoch to hand out with the log start. An empty log begins with the present leadership,
+    /// as Kafka says from the moment a leader is chosen; not so on a mirror, whose records come
+    /// with epochs of their own.
     fn epoch_at_start(&self, offset: i64) -> i32 {
         let log = self.log();
         log.epoch_for_offset(offset).unwrap_or_else(|| {
@@ -118,8 +120,8 @@ impl Partition {
         })
     }
 
-    /// The epoch to hand out with the log end. On a mirror it is the last batch's, not the (higher) local one: a consumer that takes it
-    /// back to the source must find it there.
+    /// The epoch to hand out with the log end. On a mirror it is the last batch's, not the (higher)
+    /// local one: a consumer that takes it back to the source must find it there.
     fn epoch_at_end(&self) -> i32 {
         match self.guard() {
             MirrorGuard::Writable => self.leader_epoch(),
@@ -141,8 +143,9 @@ impl Partition {
         Ok(self.end_of_epoch(epoch))
     }
 
-    /// Where `epoch` ends. An epoch above the log's latest one, but not above the published one, starts (and ends) at the log end: this
-    /// leadership has written nothing yet, and a mirrored log does not get the local epochs.
+    /// Where `epoch` ends. An epoch above the log's latest one, but not above the published one,
+    /// starts (and ends) at the log end: this leadership has written nothing yet, and a mirrored
+    /// log does not get the local epochs.
     pub(crate) fn end_of_epoch(&self, epoch: i32) -> Option<EpochEnd> {
         let log = self.log();
         if epoch >= 0
@@ -160,7 +163,8 @@ impl Partition {
         })
     }
 
-    /// DeleteRecords: raises the log start offset to `offset` (−1 = the high watermark) and gives it. On disk when it returns. Blocks on disk.
+    /// DeleteRecords: raises the log start offset to `offset` (−1 = the high watermark) and gives
+    /// it. On disk when it returns. Blocks on disk.
     pub fn delete_records(&self, offset: i64) -> Result<i64, ReplicaError> {
         self.check_leader()?;
         self.check_writable()?;

@@ -1,11 +1,14 @@
-//! [`Partition`]: one partition on this broker. Leadership, who may append, what readers may see, and who waits for it.
+//! [`Partition`]: one partition on this broker. Leadership, who may append, what readers may see,
+//! and who waits for it.
 //!
-//! Does not own the files (that is `tarn-log`) nor which partitions exist ([`crate::ReplicaManager`]). It costs no task, no timer and
-//! no file descriptor while nothing happens.
+//! Does not own the files (that is `tarn-log`) nor which partitions exist
+//! ([`crate::ReplicaManager`]). It costs no task, no timer and no file descriptor while nothing
+//! happens.
 //!
-//! The append lock of a partition covers the guard check together with the write into the page cache, so that a partition that turned
-//! read-only has no local append behind it. A write can wait for a disk that does not answer; only appends wait with it then, and those who
-//! look at the state of the partition do not.
+//! The append lock of a partition covers the guard check together with the write into the page
+//! cache, so that a partition that turned read-only has no local append behind it. A write can wait
+//! for a disk that does not answer; only appends wait with it then, and those who look at the state
+//! of the partition do not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -65,7 +68,8 @@ pub struct Partition {
     durable_only: AtomicBool,
     /// Held over a local append, from the look at the guard to the last byte.
     appending: Mutex<()>,
-    /// Taken while the high watermark is computed and set, so that it never moves backwards between two appends.
+    /// Taken while the high watermark is computed and set, so that it never moves backwards between
+    /// two appends.
     advancing: Mutex<()>,
     watchers: WatchList,
 }
@@ -83,7 +87,8 @@ struct State {
     mirror_appends: u32,
     /// The partition was removed from this broker.
     removed: bool,
-    /// It was removed because its topic was deleted: whoever still holds it is told that it does not exist.
+    /// It was removed because its topic was deleted: whoever still holds it is told that it does
+    /// not exist.
     deleted: bool,
 }
 
@@ -135,8 +140,9 @@ impl Partition {
         partition
     }
 
-    /// Whether readers see only what is on disk: with durability `disk` all that is written here, and what a mirror copies where its key says
-    /// so. What is visible stays visible when that changes.
+    /// Whether readers see only what is on disk: with durability `disk` all that is written here,
+    /// and what a mirror copies where its key says so. What is visible stays visible when that
+    /// changes.
     fn choose_visibility(&self, state: &State) {
         let durable_only = match state.guard {
             MirrorGuard::Writable => self.shared.durability == Durability::Disk,
@@ -149,8 +155,9 @@ impl Partition {
         self.durable_only.load(Ordering::Acquire)
     }
 
-    /// Has everything brought to the disk that readers do not see before; resolves when it is there, at once when it is already. For who asks
-    /// where the log ends: what was acknowledged from memory is to be seen. The caller bounds the wait.
+    /// Has everything brought to the disk that readers do not see before; resolves when it is
+    /// there, at once when it is already. For who asks where the log ends: what was acknowledged
+    /// from memory is to be seen. The caller bounds the wait.
     pub fn wait_visible(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let end = self.log.log_end_offset();
         if !self.is_durable_only() || self.log.durable_end() >= end {
@@ -197,7 +204,8 @@ impl Partition {
         self.index
     }
 
-    /// The log. Append and cut through the partition, not through it: only the partition knows who may, and who waits.
+    /// The log. Append and cut through the partition, not through it: only the partition knows who
+    /// may, and who waits.
     pub fn log(&self) -> &Arc<PartitionLog> {
         &self.log
     }
@@ -295,15 +303,17 @@ impl Partition {
         }
     }
 
-    /// Error when local appends of clients are refused because the topic is a mirror (Produce, AddPartitionsToTxn, DeleteRecords).
+    /// Error when local appends of clients are refused because the topic is a mirror (Produce,
+    /// AddPartitionsToTxn, DeleteRecords).
     pub fn check_writable(&self) -> Result<(), ReplicaError> {
         guard::admits(&self.state.lock().guard, AppendSource::Client)
             .map_err(|refusal| self.read_only(refusal))
     }
 
-    /// Tells what the mirror room knows of the partition. `change_offset` is that of the membership record the decision was made for: a
-    /// guard for an older membership change is kept but has no effect. Fails while a mirror append is in flight and the guard would no
-    /// longer allow it: stop the fetcher first.
+    /// Tells what the mirror room knows of the partition. `change_offset` is that of the membership
+    /// record the decision was made for: a guard for an older membership change is kept but has no
+    /// effect. Fails while a mirror append is in flight and the guard would no longer allow it:
+    /// stop the fetcher first.
     pub fn set_mirror_guard(
         &self,
         change_offset: i64,
@@ -334,8 +344,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Returns once no append is under way that looked at an older guard. A disk that does not answer is not waited for: what is stuck there
-    /// holds the log's own lock, in front of everything a mirror does with the log.
+    /// Returns once no append is under way that looked at an older guard. A disk that does not
+    /// answer is not waited for: what is stuck there holds the log's own lock, in front of
+    /// everything a mirror does with the log.
     fn outwait_append(&self) {
         while self.log.dir_state().pace() == Pace::Quick {
             if self.appending.try_lock_for(APPEND_LOOK).is_some() {
@@ -344,7 +355,8 @@ impl Partition {
         }
     }
 
-    /// Takes over what the image says. Wakes waiters when the epoch or the leader changed; opens the epoch gate.
+    /// Takes over what the image says. Wakes waiters when the epoch or the leader changed; opens
+    /// the epoch gate.
     pub(crate) fn update(
         &self,
         assignment: Assignment,
@@ -375,7 +387,8 @@ impl Partition {
         self.min_in_sync.store(replicas, Ordering::Release);
     }
 
-    /// The partition leaves this broker: nothing is appended any more, waiters learn it. `deleted`: its topic is gone.
+    /// The partition leaves this broker: nothing is appended any more, waiters learn it. `deleted`:
+    /// its topic is gone.
     pub(crate) fn remove(&self, deleted: bool) {
         {
             let mut state = self.state.lock();
@@ -386,8 +399,8 @@ impl Partition {
         self.watchers.signal();
     }
 
-    /// Appends whole batches as the leader; offsets and leader epoch are set in place. Readers are woken. Returns without waiting for any
-    /// disk: see [`Partition::wait_committed`].
+    /// Appends whole batches as the leader; offsets and leader epoch are set in place. Readers are
+    /// woken. Returns without waiting for any disk: see [`Partition::wait_committed`].
     pub fn append(
         &self,
         batches: &mut [u8],
@@ -400,7 +413,8 @@ impl Partition {
                 let checked = self.check_produced(batches, now_ms, PRODUCED_BYTES_MAX, pace)?;
                 return self.append_produced(batches, &checked, now_ms);
             }
-            // Records of the broker's own topics are bounded by their rooms, not by a setting somebody may lower.
+            // Records of the broker's own topics are bounded by their rooms, not by a setting
+            // somebody may lower.
             AppendSource::Coordinator if self.internal => AppendOrigin::Internal,
             AppendSource::Coordinator => AppendOrigin::Coordinator,
             AppendSource::MirrorStop => AppendOrigin::Internal,
@@ -417,7 +431,8 @@ impl Partition {
         })
     }
 
-    /// Runs `append` with the leader epoch while `source` may write; again when room for it had to be made first.
+    /// Runs `append` with the leader epoch while `source` may write; again when room for it had to
+    /// be made first.
     pub(crate) fn append_by(
         &self,
         source: AppendSource,
@@ -467,8 +482,9 @@ impl Partition {
         }
     }
 
-    /// Resolves when everything below `offset` is as durable as `acks` asks for: −1 waits for the disk when durability is `disk` (internal
-    /// topics: always), 0 and 1 do not wait. The caller bounds the wait.
+    /// Resolves when everything below `offset` is as durable as `acks` asks for: −1 waits for the
+    /// disk when durability is `disk` (internal topics: always), 0 and 1 do not wait. The caller
+    /// bounds the wait.
     pub async fn wait_committed(
         self: &Arc<Self>,
         offset: i64,
@@ -480,7 +496,8 @@ impl Partition {
         }
     }
 
-    /// As [`Partition::wait_committed`], but the disk is asked at once, before the wait is polled; `None` when nothing is to be waited for.
+    /// As [`Partition::wait_committed`], but the disk is asked at once, before the wait is polled;
+    /// `None` when nothing is to be waited for.
     pub fn begin_wait(
         self: &Arc<Self>,
         offset: i64,
@@ -498,8 +515,8 @@ impl Partition {
         Some(async move { synced.await.map_err(|error| partition.failed(error)) })
     }
 
-    /// What follows an append, local or mirrored: the high watermark moves, waiting fetches look again; where readers see only what is on disk,
-    /// that happens after the sync.
+    /// What follows an append, local or mirrored: the high watermark moves, waiting fetches look
+    /// again; where readers see only what is on disk, that happens after the sync.
     pub(crate) fn appended(&self) {
         self.log.dir_state().note_activity();
         if self.is_durable_only() {
@@ -595,7 +612,8 @@ impl Partition {
         }
     }
 
-    /// Runs `action` if mirrored records may be written right now. The action may block on disk: the guard is pinned meanwhile, not locked.
+    /// Runs `action` if mirrored records may be written right now. The action may block on disk:
+    /// the guard is pinned meanwhile, not locked.
     pub(crate) fn as_mirror<T>(
         &self,
         action: impl FnOnce() -> Result<T, LogError>,

@@ -1,5 +1,6 @@
-//! A producer's batch on its way into a partition: checked, brought into the topic's codec, appended. The first two take no lock and may
-//! take long when records are compressed; who runs them sets the pace.
+//! A producer's batch on its way into a partition: checked, brought into the topic's codec,
+//! appended. The first two take no lock and may take long when records are compressed; who runs
+//! them sets the pace.
 
 use tarn_log::{AppendInfo, CheckedBatch};
 use tarn_records::{Compressor, StreamPace};
@@ -9,8 +10,9 @@ use crate::guard::AppendSource;
 use crate::partition::Partition;
 
 impl Partition {
-    /// Checks the one batch in `bytes` as Kafka does, see [`tarn_log::PartitionLog::check_produced`]. Where clients may not write at all,
-    /// that is the reason given for a bad batch too.
+    /// Checks the one batch in `bytes` as Kafka does, see
+    /// [`tarn_log::PartitionLog::check_produced`]. Where clients may not write at all, that is the
+    /// reason given for a bad batch too.
     pub fn check_produced(
         &self,
         bytes: &[u8],

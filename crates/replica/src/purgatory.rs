@@ -1,11 +1,13 @@
-//! Waiting fetches: how an append finds the requests that wait for it, without scanning anything and without allocating.
+//! Waiting fetches: how an append finds the requests that wait for it, without scanning anything
+//! and without allocating.
 //!
-//! A waiting fetch owns one [`Waiter`]. It is entered into the [`WatchList`] of every partition it reads, together with the position of
-//! that partition in its own request. An append walks only the watch list of its own partition; the waiter learns *which* of its
-//! partitions moved and looks at those again, so that a fetch over a thousand partitions costs an append one push of a number.
+//! A waiting fetch owns one [`Waiter`]. It is entered into the [`WatchList`] of every partition it
+//! reads, together with the position of that partition in its own request. An append walks only the
+//! watch list of its own partition; the waiter learns *which* of its partitions moved and looks at
+//! those again, so that a fetch over a thousand partitions costs an append one push of a number.
 //!
-//! No lost wake-ups: a waiter registers first and looks at the partitions afterwards; whoever moves a partition first changes it and
-//! signals afterwards. Both go through the lock of the watch list.
+//! No lost wake-ups: a waiter registers first and looks at the partitions afterwards; whoever moves
+//! a partition first changes it and signals afterwards. Both go through the lock of the watch list.
 
 use std::sync::Arc;
 
@@ -53,7 +55,8 @@ impl Waiter {
         self.notify.notify_one();
     }
 
-    /// Waits until at least one partition moved, then moves their numbers into `into` (cleared first).
+    /// Waits until at least one partition moved, then moves their numbers into `into` (cleared
+    /// first).
     pub(crate) async fn moved(&self, into: &mut Vec<u32>) {
         loop {
             if self.take(into) {
@@ -87,7 +90,8 @@ struct Entries {
 }
 
 impl WatchList {
-    /// Enters `waiter`, which knows this partition as number `index`. The returned key is for [`WatchList::remove`].
+    /// Enters `waiter`, which knows this partition as number `index`. The returned key is for
+    /// [`WatchList::remove`].
     pub(crate) fn register(&self, waiter: &Arc<Waiter>, index: u32) -> u32 {
         let mut entries = self.entries.lock();
         let entry = Some((waiter.clone(), index));
@@ -103,7 +107,8 @@ impl WatchList {
         }
     }
 
-    /// Takes an entry out again. The memory of a burst of waiters is given back when the last one has left.
+    /// Takes an entry out again. The memory of a burst of waiters is given back when the last one
+    /// has left.
     pub(crate) fn remove(&self, key: u32) {
         let mut entries = self.entries.lock();
         entries.slots[key as usize] = None;
@@ -118,7 +123,8 @@ impl WatchList {
         }
     }
 
-    /// Wakes every waiter of this partition: it appended, its high watermark or log start moved, its leadership changed, or it is gone.
+    /// Wakes every waiter of this partition: it appended, its high watermark or log start moved,
+    /// its leadership changed, or it is gone.
     pub(crate) fn signal(&self) {
         let entries = self.entries.lock();
         for (waiter, index) in entries.slots.iter().flatten() {

@@ -1,5 +1,6 @@
-//! The scrub: reads every log in the background, slowly, and compares checksums, so that rot is found before a reader finds it. Also the
-//! rebuilding of indexes that were found wrong, and giving back blocks that idle logs have reserved. One task for each log directory.
+//! The scrub: reads every log in the background, slowly, and compares checksums, so that rot is
+//! found before a reader finds it. Also the rebuilding of indexes that were found wrong, and giving
+//! back blocks that idle logs have reserved. One task for each log directory.
 //!
 //! What a damaged place means is not decided here: it is told, and kept for whoever asks.
 //!

@@ -1,4 +1,5 @@
-//! What all partitions of this broker have in common: identity, durability, and the news about broken directories.
+//! What all partitions of this broker have in common: identity, durability, and the news about
+//! broken directories.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +9,9 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::durability::Durability;
 
-/// Bytes over all partitions after which recovery points are written before their time. A start after a crash reads no more than this
-/// (and what arrives while it is written), a fraction of a second.
+/// Bytes over all partitions after which recovery points are written before their time. A start
+/// after a crash reads no more than this (and what arrives while it is written), a fraction of a
+/// second.
 const CHECKPOINT_BYTES: u64 = 512 << 20;
 
 /// Shared by the manager and its partitions.
@@ -83,7 +85,8 @@ impl Shared {
         }
     }
 
-    /// A log start moved by order: unlike what retention does by itself, nobody moves it again after a crash.
+    /// A log start moved by order: unlike what retention does by itself, nobody moves it again
+    /// after a crash.
     pub(crate) fn note_log_start(&self, log: &PartitionLog) {
         log.dir_state().note_activity();
         self.log_start.notify_one();

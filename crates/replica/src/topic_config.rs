@@ -1,4 +1,5 @@
-//! From configuration values to the settings of a log: topic value, then broker values by synonym, then Kafka's default.
+//! From configuration values to the settings of a log: topic value, then broker values by synonym,
+//! then Kafka's default.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ pub struct TopicConfig {
     pub min_in_sync_replicas: i32,
 }
 
-/// The broker's own values, by broker key (`log.retention.hours`), as far as they are set in its file.
+/// The broker's own values, by broker key (`log.retention.hours`), as far as they are set in its
+/// file.
 pub type BrokerValues = BTreeMap<Str, Str>;
 
 /// Looks values up for one topic.
@@ -31,8 +33,9 @@ struct Lookup<'a> {
 }
 
 impl TopicConfig {
-    /// The settings of `topic` under `image`, on the broker `node_id` with these own values. A stored value that cannot be read is
-    /// skipped with a warning, so that one bad value spoils neither its topic nor the others.
+    /// The settings of `topic` under `image`, on the broker `node_id` with these own values. A
+    /// stored value that cannot be read is skipped with a warning, so that one bad value spoils
+    /// neither its topic nor the others.
     pub fn resolve(image: &Image, topic: &str, node_id: i32, broker: &BrokerValues) -> Self {
         let lookup = Lookup::new(image, topic, node_id, broker);
         let defaults = LogConfig::default();
@@ -122,7 +125,8 @@ fn compressor(lookup: &Lookup<'_>) -> Option<Compressor> {
 /// Key, of a topic or of its mirror, that lets local retention delete from a mirror.
 const LOCAL_RETENTION: &str = "mirror.local.retention";
 
-/// Whether local retention deletes from a mirror topic: its own `mirror.local.retention`, else its mirror's, else the broker's, else not.
+/// Whether local retention deletes from a mirror topic: its own `mirror.local.retention`, else its
+/// mirror's, else the broker's, else not.
 pub(crate) fn has_local_retention(
     image: &Image,
     membership: &Membership,
@@ -147,7 +151,8 @@ pub(crate) fn has_local_retention(
 /// `mirror.visible.after`: when readers see what a mirror copied.
 const VISIBLE_AFTER: &str = "mirror.visible.after";
 
-/// Whether readers of a mirror topic see only what is on disk: by its mirror's `mirror.visible.after`, else the broker's, else not.
+/// Whether readers of a mirror topic see only what is on disk: by its mirror's
+/// `mirror.visible.after`, else the broker's, else not.
 pub(crate) fn is_visible_after_durable(
     image: &Image,
     membership: &Membership,
@@ -177,8 +182,8 @@ pub(crate) fn broker_number(
         .unwrap_or(default)
 }
 
-/// The value a topic without a value of its own has under `image` on the broker `node_id`: broker values by synonym, then the default.
-/// `None` = no such topic key.
+/// The value a topic without a value of its own has under `image` on the broker `node_id`: broker
+/// values by synonym, then the default. `None` = no such topic key.
 pub(crate) fn inherited(
     image: &Image,
     node_id: i32,

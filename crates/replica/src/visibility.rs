@@ -1,10 +1,12 @@
 //! How far readers may see: the high watermark rule, as a pure function.
 //!
-//! The high watermark is the smallest log end of the in-sync replicas, and never beyond the *epoch gate*: a batch that was mirrored with
-//! a leader epoch above the one this partition has published stays invisible until the image shows a higher epoch (docs/mirroring.md §4.4). A
-//! consumer that commits such a batch's epoch would otherwise wait for metadata that nobody gives it.
+//! The high watermark is the smallest log end of the in-sync replicas, and never beyond the *epoch
+//! gate*: a batch that was mirrored with a leader epoch above the one this partition has published
+//! stays invisible until the image shows a higher epoch (docs/mirroring.md §4.4). A consumer that
+//! commits such a batch's epoch would otherwise wait for metadata that nobody gives it.
 
-/// The offset of the first batch whose leader epoch is above `published_epoch`, if there is one. `epochs` is the log's own chain, ascending.
+/// The offset of the first batch whose leader epoch is above `published_epoch`, if there is one.
+/// `epochs` is the log's own chain, ascending.
 pub(crate) fn epoch_gate(epochs: &[(i32, i64)], published_epoch: i32) -> Option<i64> {
     let first_above = epochs.partition_point(|&(epoch, _)| epoch <= published_epoch);
     epochs
@@ -12,7 +14,8 @@ pub(crate) fn epoch_gate(epochs: &[(i32, i64)], published_epoch: i32) -> Option<
         .map(|&(_, start_offset)| start_offset)
 }
 
-/// The high watermark that follows from the log ends. `follower_ends` are the log ends of the other in-sync replicas.
+/// The high watermark that follows from the log ends. `follower_ends` are the log ends of the other
+/// in-sync replicas.
 pub(crate) fn high_watermark(
     leader_end: i64,
     follower_ends: impl IntoIterator<Item = i64>,

@@ -12,7 +12,8 @@ fn visible_is_durable(partition: &Partition) -> bool {
     partition.high_watermark() <= partition.log().recovery_point()
 }
 
-/// In `disk` mode nothing is visible before it is on disk; the acknowledgement and the visibility come together.
+/// In `disk` mode nothing is visible before it is on disk; the acknowledgement and the visibility
+/// come together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_visible_before_it_is_durable() {
     let mut world = World::with(Durability::Disk).await;
@@ -37,7 +38,8 @@ async fn nothing_is_visible_before_it_is_durable() {
     }
 }
 
-/// A waiting reader is a reason to sync, whether it came before or after a record that nobody waits to be acknowledged.
+/// A waiting reader is a reason to sync, whether it came before or after a record that nobody waits
+/// to be acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_reader_is_a_reason_to_sync() {
     let mut world = World::with(Durability::Disk).await;

@@ -12,7 +12,8 @@ use crate::world::{
     source_batch, topic_records, until_waiting,
 };
 
-/// How long a fetch that waits at `offset` still waits after `append`. The best of some tries: other work on the machine is not the rule.
+/// How long a fetch that waits at `offset` still waits after `append`. The best of some tries:
+/// other work on the machine is not the rule.
 async fn wake_up_ms(partition: &Arc<Partition>, append: impl Fn(i64)) -> u128 {
     let mut best = u128::MAX;
     for offset in 0..5 {

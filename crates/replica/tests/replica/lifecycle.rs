@@ -138,8 +138,8 @@ async fn a_partition_that_cannot_be_opened_is_offline_alone() {
     produce(&world.partition("good"), batch(1));
 }
 
-/// Partitions of an older version have no directory in the metadata: they are found where they lie, and the rest goes where there is least,
-/// unless a directory is missing, which may hold them.
+/// Partitions of an older version have no directory in the metadata: they are found where they lie,
+/// and the rest goes where there is least, unless a directory is missing, which may hold them.
 #[test]
 fn partitions_without_a_directory_in_the_metadata_are_found_where_they_lie() {
     let home = tempfile::tempdir().expect("a temporary directory");
