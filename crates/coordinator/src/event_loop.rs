@@ -1,7 +1,9 @@
-//! The event loop of one internal-topic partition: load, then decide → append → replay → durable → reply, one event at a time.
+//! The event loop of one internal-topic partition: load, then decide → append → replay → durable →
+//! reply, one event at a time.
 //!
-//! Replies wait in the order of their events until the log is durable up to what was appended before them; one wait serves all replies
-//! that became due meanwhile (group commit). A failed append or sync drops the shard with all waiting replies, and loads it again.
+//! Replies wait in the order of their events until the log is durable up to what was appended
+//! before them; one wait serves all replies that became due meanwhile (group commit). A failed
+//! append or sync drops the shard with all waiting replies, and loads it again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -164,7 +166,8 @@ impl<S: Shard> EventLoop<S> {
         }
     }
 
-    /// Replays the partition into a fresh shard, again and again until it works. Gives the shard and the log end it was read to.
+    /// Replays the partition into a fresh shard, again and again until it works. Gives the shard
+    /// and the log end it was read to.
     async fn load(&self) -> (S, i64) {
         let mut pause_ms = LOAD_RETRY_MS.0;
         loop {
@@ -178,7 +181,8 @@ impl<S: Shard> EventLoop<S> {
                     return (shard, end);
                 }
                 Err(error) => {
-                    // Right after its creation a partition is in the image a moment before its log is open.
+                    // Right after its creation a partition is in the image a moment before its log
+                    // is open.
                     if pause_ms == LOAD_RETRY_MS.0 {
                         debug!(topic = %self.config.topic.name, partition = self.partition, %error, "coordinator partition cannot be loaded yet");
                     } else {
@@ -326,8 +330,8 @@ impl<S: Shard> EventLoop<S> {
     }
 }
 
-/// Replays records; gives offset and reason of each that the shard could not take. One bad record spoils only itself: the partition that holds
-/// it would otherwise be lost to every group in it.
+/// Replays records; gives offset and reason of each that the shard could not take. One bad record
+/// spoils only itself: the partition that holds it would otherwise be lost to every group in it.
 fn replay_all<S: Shard>(shard: &mut S, records: Vec<LoadedRecord>) -> Vec<(i64, ReplayError)> {
     let mut bad = Vec::new();
     for record in records {

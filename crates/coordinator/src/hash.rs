@@ -1,4 +1,5 @@
-//! Which partition of an internal topic a key belongs to: Kafka's rule, so that its tools find the same one.
+//! Which partition of an internal topic a key belongs to: Kafka's rule, so that its tools find the
+//! same one.
 
 /// Java's `String.hashCode`: over UTF-16 units, 32-bit wrap-around.
 pub fn java_string_hash(text: &str) -> i32 {
@@ -7,7 +8,8 @@ pub fn java_string_hash(text: &str) -> i32 {
     })
 }
 
-/// `abs(hash(key)) mod partitions`, where the absolute value of the smallest integer is 0. `partitions` must be positive.
+/// `abs(hash(key)) mod partitions`, where the absolute value of the smallest integer is 0.
+/// `partitions` must be positive.
 pub fn partition_for_key(key: &str, partitions: i32) -> i32 {
     debug_assert!(partitions > 0, "a topic has at least one partition");
     java_string_hash(key).checked_abs().unwrap_or(0) % partitions.max(1)

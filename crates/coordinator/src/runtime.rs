@@ -1,4 +1,5 @@
-//! [`Runtime`]: which partitions of the internal topic are served here, and the way in for requests.
+//! [`Runtime`]: which partitions of the internal topic are served here, and the way in for
+//! requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,7 +113,8 @@ impl<S: Shard> Runtime<S> {
         &self.config.topic.name
     }
 
-    /// Number of partitions of the internal topic in the image last reconciled; 0 when it does not exist.
+    /// Number of partitions of the internal topic in the image last reconciled; 0 when it does not
+    /// exist.
     pub fn partition_count(&self) -> i32 {
         self.partitions.read().count
     }
@@ -137,7 +139,8 @@ impl<S: Shard> Runtime<S> {
             .is_some_and(|served| served.phase.is_active())
     }
 
-    /// Brings the served partitions in line with the image. Call it after the replica room has applied the same image.
+    /// Brings the served partitions in line with the image. Call it after the replica room has
+    /// applied the same image.
     pub fn apply(self: &Arc<Self>, image: &Image, node_id: i32) {
         let leaders: Vec<Option<i32>> = image.topic(self.topic()).map_or_else(Vec::new, |topic| {
             topic
@@ -149,8 +152,9 @@ impl<S: Shard> Runtime<S> {
         self.reconcile(&leaders);
     }
 
-    /// Brings the served partitions in line with the metadata: `leaders[p]` is the leader epoch when this broker leads partition `p`,
-    /// `None` when it does not. Idempotent. A partition that stays keeps its shard, also when only its leader epoch was bumped.
+    /// Brings the served partitions in line with the metadata: `leaders[p]` is the leader epoch
+    /// when this broker leads partition `p`, `None` when it does not. Idempotent. A partition that
+    /// stays keeps its shard, also when only its leader epoch was bumped.
     pub fn reconcile(self: &Arc<Self>, leaders: &[Option<i32>]) {
         let mut partitions = self.partitions.write();
         partitions.count = leaders.len() as i32;
@@ -202,8 +206,9 @@ impl<S: Shard> Runtime<S> {
         }
     }
 
-    /// Makes sure the internal topic exists; creates it with the broker's identity otherwise. Returns its number of partitions as far as
-    /// this runtime has been told by [`Runtime::reconcile`], which may still be 0 right after the creation.
+    /// Makes sure the internal topic exists; creates it with the broker's identity otherwise.
+    /// Returns its number of partitions as far as this runtime has been told by
+    /// [`Runtime::reconcile`], which may still be 0 right after the creation.
     pub async fn ensure_topic(&self) -> Result<i32, CoordinatorError> {
         let count = self.partition_count();
         if count > 0 {
@@ -221,8 +226,9 @@ impl<S: Shard> Runtime<S> {
         Ok(self.partition_count())
     }
 
-    /// Decides on the shard of `partition`, appends the records, replays them, and answers when they are durable. The decision runs on
-    /// the partition's own task with the time in epoch ms; it must not block.
+    /// Decides on the shard of `partition`, appends the records, replays them, and answers when
+    /// they are durable. The decision runs on the partition's own task with the time in epoch ms;
+    /// it must not block.
     pub async fn write<R, E, F>(&self, partition: i32, decide: F) -> Result<R, E>
     where
         F: FnOnce(&mut S, i64) -> Result<(Vec<CoordinatorRecord>, R), E> + Send + 'static,
@@ -252,7 +258,8 @@ impl<S: Shard> Runtime<S> {
         }
     }
 
-    /// Looks at the shard of `partition`. The answer is held back until everything it may show is durable.
+    /// Looks at the shard of `partition`. The answer is held back until everything it may show is
+    /// durable.
     pub async fn read<R, F>(&self, partition: i32, look: F) -> Result<R, CoordinatorError>
     where
         F: FnOnce(&S, i64) -> R + Send + 'static,
@@ -264,8 +271,9 @@ impl<S: Shard> Runtime<S> {
         .await
     }
 
-    /// A decision that answers other requests than its own (or later): appends its records, and runs [`Outcome::after`] once they are
-    /// durable, whether or not the caller still waits. Everything the decision holds is dropped when the shard is lost.
+    /// A decision that answers other requests than its own (or later): appends its records, and
+    /// runs [`Outcome::after`] once they are durable, whether or not the caller still waits.
+    /// Everything the decision holds is dropped when the shard is lost.
     pub fn submit<F>(&self, partition: i32, decide: F) -> Result<(), CoordinatorError>
     where
         F: FnOnce(&mut S, i64) -> Outcome + Send + 'static,

@@ -1,4 +1,5 @@
-//! What the runtime needs of the internal topic, and its implementation over this broker's partitions.
+//! What the runtime needs of the internal topic, and its implementation over this broker's
+//! partitions.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -34,7 +35,8 @@ pub trait Store: Send + Sync + 'static {
         offset: i64,
         max_bytes: usize,
     ) -> Result<Chunk, CoordinatorError>;
-    /// Appends as one batch with timestamp `now_ms`; gives the offset after it. Writes to the page cache only.
+    /// Appends as one batch with timestamp `now_ms`; gives the offset after it. Writes to the page
+    /// cache only.
     fn append(
         &self,
         partition: i32,
@@ -49,7 +51,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<(), CoordinatorError>>;
 }
 
-/// Batches are closed when they reach this size, so that a large decision does not make one huge batch.
+/// Batches are closed when they reach this size, so that a large decision does not make one huge
+/// batch.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The internal topic on this broker's partitions.
@@ -111,7 +114,8 @@ impl Store for ReplicaStore {
         let bytes = slice.read().map_err(log_error)?;
         for batch in batches(&bytes) {
             let batch = batch.map_err(log_error)?;
-            // What it holds cannot be told, so it cannot be skipped: the keys it sets would keep older values.
+            // What it holds cannot be told, so it cannot be skipped: the keys it sets would keep
+            // older values.
             batch.check_crc().map_err(log_error)?;
             chunk.next_offset = batch.header.next_offset();
             if batch.header.is_control() {

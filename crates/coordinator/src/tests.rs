@@ -1,4 +1,5 @@
-//! The runtime over a store in memory that can be told to fail: loading, order, durability, resignation, deadlines.
+//! The runtime over a store in memory that can be told to fail: loading, order, durability,
+//! resignation, deadlines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

@@ -1,4 +1,5 @@
-//! Internal topics on demand: what to create, and the seam through which the server creates it with the broker's own identity.
+//! Internal topics on demand: what to create, and the seam through which the server creates it with
+//! the broker's own identity.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub struct InternalTopic {
     pub configs: Vec<(Str, Str)>,
 }
 
-/// Creates an internal topic through the controller with the broker's own identity. "Exists already" is success. Resolves when the topic
-/// is in the metadata image.
+/// Creates an internal topic through the controller with the broker's own identity. "Exists
+/// already" is success. Resolves when the topic is in the metadata image.
 pub type TopicCreator =
     Arc<dyn Fn(InternalTopic) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
