@@ -1,4 +1,5 @@
-//! Requests of the wire and their responses, one file per kind. Each translates, asks the shard, translates back.
+//! Requests of the wire and their responses, one file per kind. Each translates, asks the shard,
+//! translates back.
 
 mod admin;
 mod find;

@@ -1,13 +1,17 @@
-//! The classic group protocol as a state machine: join, sync, heartbeat, leave, generations, static members (KIP-345).
+//! The classic group protocol as a state machine: join, sync, heartbeat, leave, generations, static
+//! members (KIP-345).
 //!
-//! Pure: no clock, no socket, no log, no randomness. Time and fresh member ids come in; [`Effect`]s go out: answers to requests that
-//! waited, and the wish that the group be written to the log. A waiting request is known by a [`Token`] only.
+//! Pure: no clock, no socket, no log, no randomness. Time and fresh member ids come in; [`Effect`]s
+//! go out: answers to requests that waited, and the wish that the group be written to the log. A
+//! waiting request is known by a [`Token`] only.
 //!
 //! Invariants:
-//! * A member has at most one waiting join and one waiting sync; a newer one of the same member answers the older one.
+//! * A member has at most one waiting join and one waiting sync; a newer one of the same member
+//!   answers the older one.
 //! * Every token handed in is answered exactly once, by an effect of this or a later call.
 //! * The generation goes up by one each time a join phase completes, and at no other time.
-//! * Whatever changes who is in the group, or what they support, ends in a rebalance or in an empty group.
+//! * Whatever changes who is in the group, or what they support, ends in a rebalance or in an empty
+//!   group.
 
 mod join;
 mod leave;
@@ -25,9 +29,11 @@ pub(crate) use join::JoinRequest;
 pub(crate) use leave::LeaveRequest;
 pub(crate) use sync::SyncRequest;
 
-/// A JoinGroup of a member that never had an id may wait this long, ms; the client is expected to have retried by then.
+/// A JoinGroup of a member that never had an id may wait this long, ms; the client is expected to
+/// have retried by then.
 const NEW_MEMBER_WAIT_MS: i64 = 300_000;
-/// What a member, a protocol or an assignment costs beside its texts and bytes: empty ones are not free.
+/// What a member, a protocol or an assignment costs beside its texts and bytes: empty ones are not
+/// free.
 const ELEMENT_BYTES: usize = 64;
 
 /// A waiting request, as the shell numbers it.
@@ -179,7 +185,8 @@ fn element_bytes(elements: &[(Str, Bytes)]) -> usize {
 /// How long the join phase still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JoinPhase {
-    /// A group that was empty waits a little for more members, again while new ones come, up to `remaining_ms` more.
+    /// A group that was empty waits a little for more members, again while new ones come, up to
+    /// `remaining_ms` more.
     Initial {
         deadline_ms: i64,
         remaining_ms: i64,
@@ -218,7 +225,8 @@ pub(crate) struct Persisted {
     pub(crate) protocol: Option<Str>,
     pub(crate) leader: Option<Str>,
     pub(crate) state_since_ms: i64,
-    /// Member id, instance id, client id, client host, rebalance timeout, session timeout, subscription, assignment.
+    /// Member id, instance id, client id, client host, rebalance timeout, session timeout,
+    /// subscription, assignment.
     pub(crate) members: Vec<PersistedMember>,
 }
 
@@ -254,7 +262,8 @@ impl ClassicGroup {
         }
     }
 
-    /// A group as it was last written. Sessions start when [`ClassicGroup::start_sessions`] is called.
+    /// A group as it was last written. Sessions start when [`ClassicGroup::start_sessions`] is
+    /// called.
     pub(crate) fn restore(persisted: Persisted) -> Self {
         let mut group = ClassicGroup::new(persisted.state_since_ms);
         group.generation = persisted.generation;
@@ -380,7 +389,8 @@ impl ClassicGroup {
             .sum()
     }
 
-    /// Checks that a request comes from the member it names (not from an older life of a static member).
+    /// Checks that a request comes from the member it names (not from an older life of a static
+    /// member).
     fn check_member(&self, member_id: &Str, instance_id: Option<&Str>) -> Result<(), ErrorCode> {
         if let Some(instance) = instance_id {
             match self.static_members.get(instance) {
@@ -477,7 +487,8 @@ impl ClassicGroup {
         }
     }
 
-    /// Ends the join phase: who has not come is out (static members excepted), the next generation begins.
+    /// Ends the join phase: who has not come is out (static members excepted), the next generation
+    /// begins.
     fn complete_join(&mut self, now_ms: i64, effects: &mut Vec<Effect>) {
         let late: Vec<Str> = self
             .members
@@ -535,7 +546,8 @@ impl ClassicGroup {
         found
     }
 
-    /// The protocol every member supports with the most votes; a member votes for the first such protocol of its list.
+    /// The protocol every member supports with the most votes; a member votes for the first such
+    /// protocol of its list.
     fn select_protocol(&self) -> Option<Str> {
         let leader = self
             .leader

@@ -29,7 +29,8 @@ pub struct GroupConfig {
     pub initial_rebalance_delay_ms: i32,
     /// `group.max.size`.
     pub members_max: usize,
-    /// `group.max.id.bytes`: longest id or name that is stored (group, instance, client, protocol), 249 to [`ID_BYTES_MAX`].
+    /// `group.max.id.bytes`: longest id or name that is stored (group, instance, client, protocol),
+    /// 249 to [`ID_BYTES_MAX`].
     pub id_bytes_max: usize,
     /// `group.max.protocols`: most protocols one member may offer.
     pub protocols_max: usize,
@@ -39,7 +40,8 @@ pub struct GroupConfig {
     pub rebalance_timeout_ms_max: i32,
 }
 
-/// What fits the records of `__consumer_offsets` whatever is put in front of or behind it (a member id ends with 37 characters of ours).
+/// What fits the records of `__consumer_offsets` whatever is put in front of or behind it (a member
+/// id ends with 37 characters of ours).
 pub const ID_BYTES_MAX: usize = 32_000;
 /// Longest metadata of an offset that its record has room for.
 pub(crate) const OFFSET_METADATA_BYTES_MAX: usize = i16::MAX as usize;

@@ -14,11 +14,13 @@ use crate::OFFSETS_TOPIC;
 use crate::config::{GroupConfig, ID_BYTES_MAX};
 use crate::shard::GroupShard;
 
-/// Partitions that one turn of a partition's event loop looks at or writes; longer requests take several turns.
+/// Partitions that one turn of a partition's event loop looks at or writes; longer requests take
+/// several turns.
 pub(crate) const PIECE_PARTITIONS: usize = 2_000;
 
-/// Says whether so many more bytes of an answer are allowed, and counts them; the code is for whom the answer then goes without. Called with the
-/// part in hand, so an answer exceeds what is allowed by one part at most.
+/// Says whether so many more bytes of an answer are allowed, and counts them; the code is for whom
+/// the answer then goes without. Called with the part in hand, so an answer exceeds what is allowed
+/// by one part at most.
 pub type AnswerRoom<'a> = &'a (dyn Fn(usize) -> Result<(), ErrorCode> + Sync);
 
 /// Who sends a request.
@@ -30,7 +32,8 @@ pub struct RequestContext {
     pub client_host: Str,
 }
 
-/// The group coordinator of this broker: every method takes a request of the wire and gives its response, errors included.
+/// The group coordinator of this broker: every method takes a request of the wire and gives its
+/// response, errors included.
 pub struct GroupCoordinator {
     pub(crate) config: GroupConfig,
     pub(crate) runtime: Arc<Runtime<GroupShard>>,
@@ -38,7 +41,8 @@ pub struct GroupCoordinator {
 }
 
 impl GroupCoordinator {
-    /// A coordinator that serves nothing until [`GroupCoordinator::apply`] has seen an image. `creator` creates `__consumer_offsets`.
+    /// A coordinator that serves nothing until [`GroupCoordinator::apply`] has seen an image.
+    /// `creator` creates `__consumer_offsets`.
     pub fn new(
         config: GroupConfig,
         replicas: Arc<ReplicaManager>,
@@ -62,8 +66,9 @@ impl GroupCoordinator {
         })
     }
 
-    /// Follows the metadata: partitions led here are served, offsets of deleted topics are forgotten. Call it for each image in order,
-    /// after the replica room has applied it. Does not wait.
+    /// Follows the metadata: partitions led here are served, offsets of deleted topics are
+    /// forgotten. Call it for each image in order, after the replica room has applied it. Does not
+    /// wait.
     pub fn apply(&self, image: &Image, delta: &Delta) {
         self.runtime.apply(image, self.replicas.node_id());
         let deleted: BTreeSet<Str> = delta
@@ -97,8 +102,8 @@ impl GroupCoordinator {
         self.runtime.shutdown().await;
     }
 
-    /// The partition of a group, if `__consumer_offsets` exists. Every request about a group comes by here, so that no id gets in that the
-    /// records have no room for.
+    /// The partition of a group, if `__consumer_offsets` exists. Every request about a group comes
+    /// by here, so that no id gets in that the records have no room for.
     pub(crate) fn partition_of(&self, group: &str) -> Result<i32, Refused> {
         if group.len() > self.config.id_bytes_max.min(ID_BYTES_MAX) {
             return Err(Refused(ErrorCode::INVALID_GROUP_ID));

@@ -63,7 +63,8 @@ impl GroupOffsets {
         })
     }
 
-    /// What has expired at `now_ms`. `since_ms` says from when the retention of an offset counts; `None` = it does not expire now.
+    /// What has expired at `now_ms`. `since_ms` says from when the retention of an offset counts;
+    /// `None` = it does not expire now.
     pub(crate) fn expired(
         &self,
         now_ms: i64,

@@ -1,6 +1,8 @@
-//! Records of `__consumer_offsets`, in Kafka's formats: offset commits (types 0 and 1) and classic groups (type 2).
+//! Records of `__consumer_offsets`, in Kafka's formats: offset commits (types 0 and 1) and classic
+//! groups (type 2).
 //!
-//! Record types of the newer protocols are skipped, damaged records are errors. Nothing that is read keeps the buffer it came from.
+//! Record types of the newer protocols are skipped, damaged records are errors. Nothing that is
+//! read keeps the buffer it came from.
 
 use bytes::{Buf, Bytes};
 use tarn_coordinator::{CoordinatorRecord, ReplayError};
@@ -196,8 +198,8 @@ pub(crate) fn group(
     })
 }
 
-/// Prefix and body. Errors: a text that the format has no room for (32 KiB); it must not reach the log, where it would be missed by the next
-/// load.
+/// Prefix and body. Errors: a text that the format has no room for (32 KiB); it must not reach the
+/// log, where it would be missed by the next load.
 fn join<M: Message>(prefix: i16, message: &M, version: i16) -> Result<Bytes, WireError> {
     let mut writer = Writer::new();
     writer.i16(prefix);

@@ -1,4 +1,5 @@
-//! The groups of one `__consumer_offsets` partition: binds the pure groups to waiting requests, to timers and to records.
+//! The groups of one `__consumer_offsets` partition: binds the pure groups to waiting requests, to
+//! timers and to records.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -35,7 +36,8 @@ impl Group {
         }
     }
 
-    /// Topics its members subscribe to; `None` when the group does not speak the consumer protocol or cannot be read.
+    /// Topics its members subscribe to; `None` when the group does not speak the consumer protocol
+    /// or cannot be read.
     pub(crate) fn subscribed_topics(&self) -> Option<BTreeSet<Str>> {
         if self
             .classic
@@ -162,7 +164,8 @@ impl GroupShard {
         if persist && let Some(group) = self.groups.get(id) {
             match records::group(id, Some(&group.classic.persisted())) {
                 Ok(record) => records.push(record),
-                // The sizes are checked where they come in, so this is a fault of ours; the log must not see it.
+                // The sizes are checked where they come in, so this is a fault of ours; the log
+                // must not see it.
                 Err(error) => {
                     tracing::error!(group = %id, %error, "a group could not be written");
                     answers.refuse(ErrorCode::UNKNOWN_SERVER_ERROR);
@@ -249,7 +252,8 @@ impl GroupShard {
         answers.outcome(records)
     }
 
-    /// Heartbeat. Only moves a session later: the timers need not know, they look again when the old deadline comes.
+    /// Heartbeat. Only moves a session later: the timers need not know, they look again when the
+    /// old deadline comes.
     pub(crate) fn heartbeat(
         &mut self,
         id: &Str,
@@ -266,7 +270,8 @@ impl GroupShard {
         }
     }
 
-    /// Runs `change` on a group; its own result goes to the caller, what it sets in motion to whom it concerns.
+    /// Runs `change` on a group; its own result goes to the caller, what it sets in motion to whom
+    /// it concerns.
     pub(crate) fn change<R>(
         &mut self,
         id: &Str,
@@ -369,7 +374,8 @@ impl Shard for GroupShard {
                         .set(topic, partition, value);
                 }
                 None => {
-                    // A group that lost its last offset stays until the next clean-up, so that DeleteGroups finds it.
+                    // A group that lost its last offset stays until the next clean-up, so that
+                    // DeleteGroups finds it.
                     if let Some(group) = self.groups.get_mut(&id) {
                         group.offsets.remove(&topic, partition);
                     }
@@ -442,7 +448,8 @@ impl Shard for GroupShard {
     }
 }
 
-/// What a member sees of itself in DescribeGroups: its metadata for the protocol in force, once there is one.
+/// What a member sees of itself in DescribeGroups: its metadata for the protocol in force, once
+/// there is one.
 pub(crate) fn shown_metadata(group: &ClassicGroup, metadata: impl FnOnce(&str) -> Bytes) -> Bytes {
     match (group.state(), group.protocol()) {
         (GroupState::Stable, Some(protocol)) => metadata(protocol),

@@ -57,7 +57,8 @@ impl GroupCoordinator {
         response
     }
 
-    /// DescribeGroups v0–6. A group named again is described again, as Kafka does, as long as there is room.
+    /// DescribeGroups v0–6. A group named again is described again, as Kafka does, as long as there
+    /// is room.
     pub async fn describe_groups(
         &self,
         request: DescribeGroupsRequest,

@@ -1,4 +1,5 @@
-//! FindCoordinator for groups. Other key types are answered by the rooms they belong to; here they are refused.
+//! FindCoordinator for groups. Other key types are answered by the rooms they belong to; here they
+//! are refused.
 
 use tarn_wire::messages::find_coordinator_response::Coordinator;
 use tarn_wire::messages::{FindCoordinatorRequest, FindCoordinatorResponse};
@@ -15,8 +16,8 @@ const GROUP_KEY: i8 = 0;
 const TRANSACTION_KEY: i8 = 1;
 
 impl GroupCoordinator {
-    /// FindCoordinator v0–6. Creates `__consumer_offsets` when it is missing. `resolve` gives host and port of a broker for the listener the
-    /// request came in on.
+    /// FindCoordinator v0–6. Creates `__consumer_offsets` when it is missing. `resolve` gives host
+    /// and port of a broker for the listener the request came in on.
     pub async fn find_coordinator(
         &self,
         request: FindCoordinatorRequest,

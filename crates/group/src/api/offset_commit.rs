@@ -112,7 +112,8 @@ impl GroupCoordinator {
             retention_ms: request.retention_time_ms,
             version,
         };
-        // In pieces: other requests of the partition get their turn between two of them. An ordinary commit is one.
+        // In pieces: other requests of the partition get their turn between two of them. An
+        // ordinary commit is one.
         let mut codes = Vec::with_capacity(items.len());
         while !items.is_empty() {
             let rest = items.split_off(items.len().min(PIECE_PARTITIONS));
@@ -153,7 +154,8 @@ impl GroupCoordinator {
             let (mut records, mut codes) = (Vec::new(), Vec::with_capacity(items.len()));
             for item in &items {
                 let value = match &item.value {
-                    // A topic that does not exist is told before anything of the group, as Kafka does.
+                    // A topic that does not exist is told before anything of the group, as Kafka
+                    // does.
                     Err(error) if is_missing(*error) => Err(*error),
                     value => allowed.and_then(|()| value.as_ref().map_err(|error| *error)),
                 };

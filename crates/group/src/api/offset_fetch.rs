@@ -1,4 +1,5 @@
-//! OffsetFetch: three shapes of one question (a group; from v8 several groups; from v10 by topic id), and of one error.
+//! OffsetFetch: three shapes of one question (a group; from v8 several groups; from v10 by topic
+//! id), and of one error.
 
 use tarn_metadata::Image;
 use tarn_wire::messages::offset_fetch_response::{
@@ -36,7 +37,8 @@ struct Answered {
 }
 
 impl GroupCoordinator {
-    /// OffsetFetch v1–10. A partition named again is answered again, as Kafka does, as long as there is room.
+    /// OffsetFetch v1–10. A partition named again is answered again, as Kafka does, as long as
+    /// there is room.
     pub async fn offset_fetch(
         &self,
         request: OffsetFetchRequest,
@@ -109,7 +111,8 @@ impl GroupCoordinator {
                 topics: topics.into_iter().map(single_topic).collect(),
                 ..Default::default()
             },
-            // Version 1 has no error above the partitions; a client of it takes "no error" for "no offset".
+            // Version 1 has no error above the partitions; a client of it takes "no error" for "no
+            // offset".
             Err(Refused(error)) if version < 2 => OffsetFetchResponse {
                 topics: again
                     .unwrap_or_default()
@@ -142,7 +145,8 @@ impl GroupCoordinator {
         };
         let mut answered: Vec<Answered> = Vec::with_capacity(asked.len());
         let mut cut = false;
-        // In pieces: other requests of the partition get their turn between two of them. An ordinary request is one.
+        // In pieces: other requests of the partition get their turn between two of them. An
+        // ordinary request is one.
         loop {
             let (piece, rest, goes_on_within) = split(asked);
             let group = group.clone();
@@ -174,7 +178,8 @@ impl Answered {
     }
 }
 
-/// Takes what fits one turn off a request; the rest, if there is one; and whether the rest goes on within the last topic.
+/// Takes what fits one turn off a request; the rest, if there is one; and whether the rest goes on
+/// within the last topic.
 fn split(mut asked: Vec<Asked>) -> (Vec<Asked>, Option<Vec<Asked>>, bool) {
     let mut left = PIECE_PARTITIONS;
     for index in 0..asked.len() {

@@ -79,7 +79,8 @@ impl ClassicGroup {
         if is_new && self.members.len() + self.pending.len() >= limits.members_max {
             return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
         }
-        // A member that joins again may have grown: what it had is counted too, which errs on the safe side.
+        // A member that joins again may have grown: what it had is counted too, which errs on the
+        // safe side.
         if self.bytes() + element_bytes(&request.protocols) > limits.group_bytes_max {
             return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
         }
@@ -254,8 +255,8 @@ impl ClassicGroup {
         self.rebalance(limits, now_ms, effects);
     }
 
-    /// A static member came back without its member id (a restart): it gets a new one, the older life is fenced. While the group is stable
-    /// and its protocol stays, nobody else notices.
+    /// A static member came back without its member id (a restart): it gets a new one, the older
+    /// life is fenced. While the group is stable and its protocol stays, nobody else notices.
     fn replace_static(
         &mut self,
         old_id: &Str,
@@ -300,7 +301,8 @@ impl ClassicGroup {
             if was_leader && request.supports_skip_assignment {
                 reply.skip_assignment = true;
             } else if was_leader {
-                // An older client would compute an assignment as leader; naming its former id makes it a follower.
+                // An older client would compute an assignment as leader; naming its former id makes
+                // it a follower.
                 reply.leader = old_id.clone();
                 reply.members.clear();
             }

@@ -62,7 +62,8 @@ impl ClassicGroup {
         }
     }
 
-    /// Members (or announced ones) are gone: gather the rest again, or let the join phase that waited for them end.
+    /// Members (or announced ones) are gone: gather the rest again, or let the join phase that
+    /// waited for them end.
     pub(super) fn after_removal(
         &mut self,
         limits: &Limits,

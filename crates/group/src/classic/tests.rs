@@ -1,4 +1,5 @@
-//! The protocol of classic groups, event by event: who is answered, with what, and when the group is written.
+//! The protocol of classic groups, event by event: who is answered, with what, and when the group
+//! is written.
 
 use super::*;
 
@@ -622,7 +623,8 @@ fn every_token_is_answered_exactly_once() {
     assert_eq!(group.state(), GroupState::Empty);
 }
 
-/// What the group's record has no room for, and lists no client sends, are refused before anything is stored.
+/// What the group's record has no room for, and lists no client sends, are refused before anything
+/// is stored.
 #[test]
 fn oversized_members_are_refused_and_change_nothing() {
     let mut group = ClassicGroup::new(0);

@@ -255,7 +255,8 @@ async fn requests_without_a_coordinator_say_which_error() {
     assert_eq!(nameless.error_code, ErrorCode::INVALID_GROUP_ID.0);
 }
 
-/// A member whose client id leaves no room for the group's record is refused, also in front of the log, and the partition loads again.
+/// A member whose client id leaves no room for the group's record is refused, also in front of the
+/// log, and the partition loads again.
 #[tokio::test]
 async fn a_client_id_that_no_record_has_room_for_is_refused_and_harms_nobody() {
     let mut world = World::new().await;
