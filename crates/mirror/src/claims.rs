@@ -1,7 +1,9 @@
-//! How far a source is believed in the numbers that no checksum covers: offsets and leader epochs. Pure.
+//! How far a source is believed in the numbers that no checksum covers: offsets and leader epochs.
+//! Pure.
 //!
-//! A batch's base offset and leader epoch are written by whoever sends it. They are bounded by what the same source has claimed elsewhere
-//! (the leader epoch that a Fetch was fenced with, the high watermark of its answer) and by what leaves room for a failover.
+//! A batch's base offset and leader epoch are written by whoever sends it. They are bounded by what
+//! the same source has claimed elsewhere (the leader epoch that a Fetch was fenced with, the high
+//! watermark of its answer) and by what leaves room for a failover.
 
 use tarn_log::MirrorBounds;
 use tarn_wire::ErrorCode;
@@ -15,11 +17,12 @@ pub(crate) const EPOCH_STEP: i32 = 10;
 /// Highest leader epoch of a source that leaves room for local ones above it.
 pub(crate) const SOURCE_EPOCH_MAX: i32 = LEADER_EPOCH_MAX - EPOCH_STEP;
 
-/// No mirrored log ends beyond this offset, so that a partition that was failed over has room for 2^40 records of its own.
+/// No mirrored log ends beyond this offset, so that a partition that was failed over has room for
+/// 2^40 records of its own.
 pub(crate) const OFFSET_END_MAX: i64 = i64::MAX - (1 << 40);
 
-/// What batches of an answer with this high watermark may carry. `fenced_with` = the leader epoch that the source compared with its own
-/// before it answered; `None` = it compared none.
+/// What batches of an answer with this high watermark may carry. `fenced_with` = the leader epoch
+/// that the source compared with its own before it answered; `None` = it compared none.
 pub(crate) fn bounds(fenced_with: Option<i32>, high_watermark: i64) -> MirrorBounds {
     MirrorBounds {
         leader_epoch_max: fenced_with.unwrap_or(i32::MAX).min(SOURCE_EPOCH_MAX),
@@ -36,8 +39,9 @@ pub(crate) fn believed_bound(offset: i64) -> Result<i64, NoValue> {
     }
 }
 
-/// The offset from which on a log must be cut before a failover can end: its first epoch (of `epochs`, ascending) that cannot be exceeded,
-/// or the first offset that leaves no room. `None` = all of it may stay.
+/// The offset from which on a log must be cut before a failover can end: its first epoch (of
+/// `epochs`, ascending) that cannot be exceeded, or the first offset that leaves no room. `None` =
+/// all of it may stay.
 pub(crate) fn unusable_from(epochs: &[(i32, i64)], log_end: i64) -> Option<i64> {
     let too_high = epochs.iter().find(|(epoch, _)| *epoch >= LEADER_EPOCH_MAX);
     let by_epoch = too_high.map(|&(_, start)| start);

@@ -1,7 +1,9 @@
-//! What the mirror APIs make of the metadata: pure decisions for the controller's `submit` (docs/mirroring.md §2, §1.2).
+//! What the mirror APIs make of the metadata: pure decisions for the controller's `submit`
+//! (docs/mirroring.md §2, §1.2).
 //!
-//! Each takes the image and the request and gives records, or says why not. Nothing here knows a source, a clock or a dialect: whatever the
-//! source said is part of the request. A topic that reports an error gets no record at all; its neighbours go on.
+//! Each takes the image and the request and gives records, or says why not. Nothing here knows a
+//! source, a clock or a dialect: whatever the source said is part of the request. A topic that
+//! reports an error gets no record at all; its neighbours go on.
 
 mod carried;
 mod definition;

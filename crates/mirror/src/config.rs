@@ -1,7 +1,9 @@
-//! Configuration of mirrors: the one table of keys of resource type 64 (docs/mirroring.md §7), their three spellings, and the typed view
-//! the rest of the room uses. The broker-wide keys are in [`broker`], the patterns in [`patterns`] and [`compiled`].
+//! Configuration of mirrors: the one table of keys of resource type 64 (docs/mirroring.md §7),
+//! their three spellings, and the typed view the rest of the room uses. The broker-wide keys are in
+//! [`broker`], the patterns in [`patterns`] and [`compiled`].
 //!
-//! A mirror exists if and only if it has at least one key in the metadata log; keys are stored under their canonical (early/late) spelling.
+//! A mirror exists if and only if it has at least one key in the metadata log; keys are stored
+//! under their canonical (early/late) spelling.
 
 pub mod broker;
 pub mod compiled;
@@ -22,7 +24,8 @@ use self::patterns::{PatternError, Patterns};
 use crate::dialect::MirrorError;
 use crate::seam::{ConnectionSettings, FetchSettings, Isolation, SourceSettings};
 
-/// Resource type of mirrors in DescribeConfigs, IncrementalAlterConfigs, ListConfigResources and ConfigRecord.
+/// Resource type of mirrors in DescribeConfigs, IncrementalAlterConfigs, ListConfigResources and
+/// ConfigRecord.
 pub const RESOURCE_TYPE: i8 = 64;
 
 /// `mirror.source.cluster.id`: filled by the broker, then immutable.
@@ -71,7 +74,8 @@ pub fn validate(key: &str, value: &str) -> Result<&'static str, MirrorError> {
     Ok(def.name)
 }
 
-/// Whether a change of this (canonical) key needs new connections. Everything else applies in place.
+/// Whether a change of this (canonical) key needs new connections. Everything else applies in
+/// place.
 pub fn reconnects(key: &str) -> bool {
     key == BOOTSTRAP_SERVERS
         || ["security.", "sasl.", "ssl.", "socket.", "mirror.socket."]
@@ -89,8 +93,8 @@ pub enum DeletionPolicy {
     Stop,
 }
 
-/// The configuration of one mirror: canonical key → value as written. Values are validated when written; a value that no longer parses
-/// (written by another version) reads as its default.
+/// The configuration of one mirror: canonical key → value as written. Values are validated when
+/// written; a value that no longer parses (written by another version) reads as its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MirrorConfig {
     values: BTreeMap<String, String>,
@@ -112,10 +116,12 @@ impl MirrorConfig {
         }
     }
 
-    /// The definition of a mirror in the image, over the broker's defaults; empty if there is no such mirror.
+    /// The definition of a mirror in the image, over the broker's defaults; empty if there is no
+    /// such mirror.
     pub fn of(image: &Image, mirror: &str, broker: &BrokerSettings) -> MirrorConfig {
         let stored = image.mirror(mirror);
-        // What mirroring remembers of single topics stands before the keys; a mirror of thousands of topics must not copy it each time.
+        // What mirroring remembers of single topics stands before the keys; a mirror of thousands
+        // of topics must not copy it each time.
         let mut config = MirrorConfig::new(
             stored
                 .iter()
@@ -263,7 +269,8 @@ impl MirrorConfig {
         Ok((Patterns::shared(&include)?, Patterns::shared(&exclude)?))
     }
 
-    /// Compiles every list of patterns that the room asks this definition for, away from async workers; known while the result is held.
+    /// Compiles every list of patterns that the room asks this definition for, away from async
+    /// workers; known while the result is held.
     pub async fn prepare_patterns(&self) -> Vec<Arc<Patterns>> {
         let mut held = Vec::new();
         for key in [TOPICS_INCLUDE, TOPICS_EXCLUDE, PROPERTIES_EXCLUDE] {
@@ -309,7 +316,8 @@ impl MirrorConfig {
                     .unwrap_or(30_000),
                 idle_ms_max: self.integer("connections.max.idle.ms").unwrap_or(600_000),
                 socket_timeout_ms: self.int32("mirror.socket.timeout.ms", 30_000),
-                // The table shows the prototype's default; a fixed size is applied only if somebody asked for one.
+                // The table shows the prototype's default; a fixed size is applied only if somebody
+                // asked for one.
                 receive_buffer_bytes: if self.is_chosen("mirror.socket.receive.buffer.bytes") {
                     self.int32("mirror.socket.receive.buffer.bytes", -1)
                 } else {
@@ -339,7 +347,8 @@ pub struct DescribedKey {
     pub name: String,
     /// Value; `None` when redacted or null.
     pub value: Option<String>,
-    /// Whether it was written for this mirror (source DYNAMIC_BROKER_CONFIG, which the stock tools filter by) or is the default.
+    /// Whether it was written for this mirror (source DYNAMIC_BROKER_CONFIG, which the stock tools
+    /// filter by) or is the default.
     pub is_set: bool,
     /// Never shown.
     pub sensitive: bool,
@@ -347,8 +356,8 @@ pub struct DescribedKey {
     pub definition: &'static ConfigDef,
 }
 
-/// DescribeConfigs of a mirror: the keys asked for (any spelling; unknown ones are left out), or all. `show_sensitive` is the broker switch
-/// `mirror.describe.configs.sensitive.values`.
+/// DescribeConfigs of a mirror: the keys asked for (any spelling; unknown ones are left out), or
+/// all. `show_sensitive` is the broker switch `mirror.describe.configs.sensitive.values`.
 pub fn describe(
     config: &MirrorConfig,
     asked: Option<&[Str]>,

@@ -1,7 +1,9 @@
-//! Whether what two logs hold at the same offsets is of one history (docs/mirroring.md §5.2). Pure: bytes in, verdict out.
+//! Whether what two logs hold at the same offsets is of one history (docs/mirroring.md §5.2). Pure:
+//! bytes in, verdict out.
 //!
-//! Leader epochs, offsets, topic ids and cluster ids are numbers that a restored or re-made source repeats; the bytes of a batch are not.
-//! Compaction at the source may drop batches and rewrite them with fewer records, under the same offsets; it never adds or changes one.
+//! Leader epochs, offsets, topic ids and cluster ids are numbers that a restored or re-made source
+//! repeats; the bytes of a batch are not. Compaction at the source may drop batches and rewrite
+//! them with fewer records, under the same offsets; it never adds or changes one.
 //!
 //! Guards F-3 and M-7: content decides between two histories.
 
@@ -73,7 +75,8 @@ pub(crate) enum Verdict {
     Different(Difference),
 }
 
-/// Compares a whole local batch with what a Fetch at its last offset brought (more may follow). `theirs` without a byte = nothing left.
+/// Compares a whole local batch with what a Fetch at its last offset brought (more may follow).
+/// `theirs` without a byte = nothing left.
 ///
 /// # Errors
 /// A text when one of both cannot be read.

@@ -1,4 +1,5 @@
-//! What describe and list show (docs/mirroring.md §2, docs/mirror-protocol.md §4.4, §4.5). Never asks the source: last known values with their age.
+//! What describe and list show (docs/mirroring.md §2, docs/mirror-protocol.md §4.4, §4.5). Never
+//! asks the source: last known values with their age.
 //!
 //! A broker shows the partitions it leads; callers merge the answers of all brokers.
 
@@ -43,9 +44,11 @@ pub struct DescribedPartition {
     pub error: Option<String>,
     /// Since when, epoch ms; −1 = not known or nothing is wrong.
     pub error_since_ms: i64,
-    /// Offsets that were gone at the source before they could be copied, since this broker fetches the partition.
+    /// Offsets that were gone at the source before they could be copied, since this broker fetches
+    /// the partition.
     pub skipped_offsets: i64,
-    /// Offsets cut here because the source's log is another one, since this broker fetches the partition.
+    /// Offsets cut here because the source's log is another one, since this broker fetches the
+    /// partition.
     pub truncated_offsets: i64,
     /// Age of the last good answer of the source, ms.
     pub last_fetch_age_ms: i64,
@@ -53,7 +56,8 @@ pub struct DescribedPartition {
     pub durable_offset: i64,
 }
 
-/// Something about a mirror or one of its topics that an operator should know, beyond the state of partitions.
+/// Something about a mirror or one of its topics that an operator should know, beyond the state of
+/// partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// `refresh`, `topic`, `configs`, `join`: something does not work. `carried`: a fact.
@@ -315,7 +319,8 @@ impl View<'_> {
         shown.destination_offset = found.high_watermark();
     }
 
-    /// What the source said last. Nothing is shown for STOPPED, and neither offset nor lag before the first answer.
+    /// What the source said last. Nothing is shown for STOPPED, and neither offset nor lag before
+    /// the first answer.
     fn source(&self, shown: &mut DescribedPartition, progress: &FetchProgress) {
         if shown.state == MirrorState::Stopped {
             return;

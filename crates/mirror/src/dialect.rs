@@ -1,6 +1,7 @@
-//! The generations of the mirror RPCs (docs/mirror-protocol.md §3, §6): which one a connection speaks, and how our symbolic errors are numbered for
-//! it. The same key and version carry different bodies, so a dialect is proven by strict decoding and remembered, for the connection here
-//! and for the caller in [`callers`].
+//! The generations of the mirror RPCs (docs/mirror-protocol.md §3, §6): which one a connection
+//! speaks, and how our symbolic errors are numbered for it. The same key and version carry
+//! different bodies, so a dialect is proven by strict decoding and remembered, for the connection
+//! here and for the caller in [`callers`].
 
 pub mod callers;
 
@@ -13,7 +14,8 @@ pub use self::callers::{Caller, CallerDialects};
 /// How the clients of this product name themselves in ApiVersions.
 const OWN_SOFTWARE_NAME: &str = "tarn";
 
-/// How Java clients name themselves in ApiVersions; the prototypes' tools and brokers are some of them.
+/// How Java clients name themselves in ApiVersions; the prototypes' tools and brokers are some of
+/// them.
 const JAVA_SOFTWARE_NAME: &str = "apache-kafka-java";
 
 /// A generation of request and response bodies.
@@ -115,8 +117,9 @@ impl DialectMemory {
         self.java = name == JAVA_SOFTWARE_NAME;
     }
 
-    /// Whether the other end may need the mirror keys announced: it is of this product, it is a Java client (a prototype cannot be told
-    /// from a stock one before it sends such a key, and sends none that is not announced), or it has sent one.
+    /// Whether the other end may need the mirror keys announced: it is of this product, it is a
+    /// Java client (a prototype cannot be told from a stock one before it sends such a key, and
+    /// sends none that is not announced), or it has sent one.
     pub fn may_speak_mirror(&self) -> bool {
         self.own_product || self.java || self.sent_mirror_key
     }
@@ -127,7 +130,8 @@ impl DialectMemory {
     }
 }
 
-/// Why a mirror request, or one topic of it, is refused. Symbolic: numbers exist only at the connection's edge ([`MirrorError::code`]).
+/// Why a mirror request, or one topic of it, is refused. Symbolic: numbers exist only at the
+/// connection's edge ([`MirrorError::code`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
@@ -306,7 +310,8 @@ mod late {
 }
 
 impl MirrorError {
-    /// The number for a caller of this dialect (docs/mirror-protocol.md §6, with the late-only ones mapped for early callers).
+    /// The number for a caller of this dialect (docs/mirror-protocol.md §6, with the late-only ones
+    /// mapped for early callers).
     pub fn code(&self, dialect: Dialect) -> i16 {
         use MirrorError as E;
         let invalid = ErrorCode::INVALID_REQUEST.0;

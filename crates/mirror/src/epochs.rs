@@ -1,5 +1,6 @@
-//! Raising leader epochs above the source's (docs/mirroring.md §4.4): requests of all partitions are coalesced into one controller decision per
-//! [`COALESCE_MS`], and each caller waits until this broker's own partition carries the epoch.
+//! Raising leader epochs above the source's (docs/mirroring.md §4.4): requests of all partitions
+//! are coalesced into one controller decision per [`COALESCE_MS`], and each caller waits until this
+//! broker's own partition carries the epoch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,7 +54,8 @@ impl EpochBumper {
         self.wake.notify_one();
     }
 
-    /// Resolves with the epoch in force once this broker's partition carries at least `epoch`. Asks for [`EPOCH_LEAD`] more.
+    /// Resolves with the epoch in force once this broker's partition carries at least `epoch`. Asks
+    /// for [`EPOCH_LEAD`] more.
     pub async fn raise_to(
         &self,
         topic_id: Uuid,
@@ -64,7 +66,8 @@ impl EpochBumper {
             .await
     }
 
-    /// Resolves with the epoch in force once this broker's partition carries an epoch above `min_epoch`.
+    /// Resolves with the epoch in force once this broker's partition carries an epoch above
+    /// `min_epoch`.
     pub async fn raise_above(
         &self,
         topic_id: Uuid,

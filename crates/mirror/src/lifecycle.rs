@@ -1,6 +1,8 @@
-//! The life cycle of every mirror partition led here: one keeper compares wish and fact again and again and runs what is due.
+//! The life cycle of every mirror partition led here: one keeper compares wish and fact again and
+//! again and runs what is due.
 //!
-//! * No task per idle partition: a partition costs a cell in a map; tasks exist only for jobs that run (reads, writes, preparations, stops).
+//! * No task per idle partition: a partition costs a cell in a map; tasks exist only for jobs that
+//!   run (reads, writes, preparations, stops).
 //! * State reads and writes of one pass go out together, one batch per coordinator partition.
 //! * Nothing depends on having seen an event: every pass starts from the image and the cells.
 //! * No lock is held over an await.
@@ -150,7 +152,8 @@ impl LifeCycle {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Brings the cells in line with the image: which partitions are led here, and what is wished of them.
+    /// Brings the cells in line with the image: which partitions are led here, and what is wished
+    /// of them.
     pub fn apply(self: &Arc<Self>, image: &Image) {
         let at = self.at();
         let me = self.tools.settings.broker_id;
@@ -212,7 +215,8 @@ impl LifeCycle {
         self.wake.notify_one();
     }
 
-    /// A mirror or a topic is gone: its states are cleared at the next pass, not only at the next regular sweep.
+    /// A mirror or a topic is gone: its states are cleared at the next pass, not only at the next
+    /// regular sweep.
     pub fn sweep_soon(&self) {
         self.sweep.store(true, Ordering::Relaxed);
         self.wake.notify_one();

@@ -1,8 +1,10 @@
-//! Data plane: what the source remembers of mirroring from us (docs/mirroring.md §2.4), over the mirror RPCs 98 and 99 of a foreign cluster.
+//! Data plane: what the source remembers of mirroring from us (docs/mirroring.md §2.4), over the
+//! mirror RPCs 98 and 99 of a foreign cluster.
 //!
-//! Asks in the late form, which an early server reads too, and decodes the answer strictly as late, then as early. The result is
-//! three-valued: only a source that certainly has no mirror from us, or no mirroring at all, is "no record". What many partitions ask at
-//! once goes out in one question to each broker, without the states of all others where the source can leave them out.
+//! Asks in the late form, which an early server reads too, and decodes the answer strictly as late,
+//! then as early. The result is three-valued: only a source that certainly has no mirror from us,
+//! or no mirroring at all, is "no record". What many partitions ask at once goes out in one
+//! question to each broker, without the states of all others where the source can leave them out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -35,7 +37,8 @@ const LOOKUPS_PER_QUESTION_MAX: usize = 5_000;
 const BROKERS_MAX: usize = 1_000;
 /// How long connections to the source's brokers are waited for.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The control keys of mirroring; a stock Kafka may use single ones of these numbers for something else.
+/// The control keys of mirroring; a stock Kafka may use single ones of these numbers for something
+/// else.
 const MIRROR_KEYS: [i16; 4] = [95, 96, 98, 99];
 /// State name of a partition that is not mirrored any more, the same in all dialects.
 const STOPPED: &str = "STOPPED";
@@ -67,7 +70,8 @@ struct Described {
     lookups: Vec<(Uuid, i32, i32, Option<LookupAnswer>)>,
 }
 
-/// What one source broker says of one partition, as it travels between our own brokers (`Answer` of a look-up result).
+/// What one source broker says of one partition, as it travels between our own brokers (`Answer` of
+/// a look-up result).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookupAnswer {
     /// The last epoch it mirrored from the asking cluster.
@@ -111,7 +115,8 @@ impl LookupAnswer {
     }
 }
 
-/// Mirrors the source runs from `cluster_id`, with the topics that are not stopped. Empty when it has no mirroring.
+/// Mirrors the source runs from `cluster_id`, with the topics that are not stopped. Empty when it
+/// has no mirroring.
 pub(crate) async fn mirrors_from(
     client: &SourceClient,
     cluster_id: Str,
@@ -180,7 +185,8 @@ struct Waiting {
     answer: oneshot::Sender<LookupOutcome>,
 }
 
-/// Asks every broker of the source for the last epoch it mirrored of this partition from us, together with whoever else asks now.
+/// Asks every broker of the source for the last epoch it mirrored of this partition from us,
+/// together with whoever else asks now.
 pub(crate) async fn last_mirror_epoch(
     client: &SourceClient,
     own_cluster_id: &Str,
@@ -388,8 +394,9 @@ impl Brokers {
     }
 }
 
-/// The brokers of the source when it has mirroring; `None` when it has not, which one broker without it decides. Brokers are connected side by
-/// side, so that one that swallows connections holds up no other.
+/// The brokers of the source when it has mirroring; `None` when it has not, which one broker
+/// without it decides. Brokers are connected side by side, so that one that swallows connections
+/// holds up no other.
 async fn capable_brokers(client: &SourceClient) -> Result<Option<Brokers>, SourceError> {
     let cluster = client.cluster()?;
     client.metadata(&MetadataTopics::None).await?;
@@ -616,7 +623,8 @@ mod tests {
         }
     }
 
-    /// A source of our own kind that mirrors something else from us says "none", which is neither unknown nor a reason to wait.
+    /// A source of our own kind that mirrors something else from us says "none", which is neither
+    /// unknown nor a reason to wait.
     #[test]
     fn our_own_brokers_say_known_none_or_unknown() {
         use LookupAnswer::{Known, Mirrored, None as Nothing, Unknown};

@@ -1,5 +1,5 @@
-//! The controller as this room sees it: the image, and having a decision of [`crate::commands`] made. The one place that knows how errors of
-//! the controller look to our callers.
+//! The controller as this room sees it: the image, and having a decision of [`crate::commands`]
+//! made. The one place that knows how errors of the controller look to our callers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Where a key of the mirror coordinator lives (docs/mirroring.md §1.3), and the rules for mirror names. Pure.
+//! Where a key of the mirror coordinator lives (docs/mirroring.md §1.3), and the rules for mirror
+//! names. Pure.
 
 use tarn_wire::Uuid;
 
@@ -7,7 +8,8 @@ use crate::dialect::MirrorError;
 /// Name of the internal topic.
 pub const STATE_TOPIC: &str = "__mirror_state";
 
-/// Partitions of the internal topic when this broker creates it. Afterwards the topic itself says how many there are.
+/// Partitions of the internal topic when this broker creates it. Afterwards the topic itself says
+/// how many there are.
 pub const STATE_TOPIC_PARTITIONS: i32 = 50;
 
 /// Longest mirror name, in bytes (topic-name rules).
@@ -20,7 +22,8 @@ pub fn java_string_hash(text: &str) -> i32 {
     })
 }
 
-/// Non-negative remainder the way the prototype takes it: the absolute value, with `i32::MIN` counted as 0.
+/// Non-negative remainder the way the prototype takes it: the absolute value, with `i32::MIN`
+/// counted as 0.
 fn bucket(hash: i32, partitions: i32) -> i32 {
     hash.checked_abs().unwrap_or(0) % partitions.max(1)
 }
@@ -38,7 +41,8 @@ pub fn name_coordinator_partition(mirror: &str, partitions: i32) -> i32 {
     bucket(java_string_hash(mirror), partitions)
 }
 
-/// Checks a name for a new mirror: topic-name rules, and no suffix the early generation gives a meaning to.
+/// Checks a name for a new mirror: topic-name rules, and no suffix the early generation gives a
+/// meaning to.
 pub fn validate_mirror_name(name: &str) -> Result<(), MirrorError> {
     let refuse = |text: String| Err(MirrorError::InvalidName(text));
     if name.is_empty() {

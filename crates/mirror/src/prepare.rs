@@ -1,8 +1,9 @@
 //! Data plane: making the local log a prefix of the source log (PREPARING, ULE_RECOVERY).
 //!
-//! The shell around two pure parts: [`chain`] compares leader epochs with the source, [`decide`] says how much must go. What numbers say is not
-//! believed before the content below the agreed offset was compared ([`crate::content`]). Nothing is cut before the caller
-//! has persisted the intent, and a cut that was persisted is carried out first, without asking anybody.
+//! The shell around two pure parts: [`chain`] compares leader epochs with the source, [`decide`]
+//! says how much must go. What numbers say is not believed before the content below the agreed
+//! offset was compared ([`crate::content`]). Nothing is cut before the caller has persisted the
+//! intent, and a cut that was persisted is carried out first, without asking anybody.
 
 pub mod chain;
 pub mod decide;
@@ -121,7 +122,8 @@ impl Preparation<'_> {
         self.cut(offset, &reason).await
     }
 
-    /// Both logs should agree below `agreed`. Fails where the content says that they are of two histories.
+    /// Both logs should agree below `agreed`. Fails where the content says that they are of two
+    /// histories.
     async fn same_content(&self, leader: &LeaderOf<'_>, agreed: i64) -> Result<(), Stop> {
         let name = &self.request.assignment.partition;
         match leader.compare_content(&self.local, agreed).await? {
@@ -148,7 +150,8 @@ impl Preparation<'_> {
         }
     }
 
-    /// The source kept no batch of ours. Topic ids say that it is the same topic; without them nothing may be cut.
+    /// The source kept no batch of ours. Topic ids say that it is the same topic; without them
+    /// nothing may be cut.
     fn nothing_in_common(&self, agreed: i64) -> Result<(), Stop> {
         let name = &self.request.assignment.partition;
         info!(partition = %name, agreed, "the source has no batch of ours left: nothing could be compared");
@@ -185,7 +188,8 @@ impl Preparation<'_> {
         }
     }
 
-    /// What the source remembers. Where it cannot say, the preparation ends, so that it holds up no other while it waits.
+    /// What the source remembers. Where it cannot say, the preparation ends, so that it holds up no
+    /// other while it waits.
     async fn look_up(&self, source_topic_id: Option<Uuid>) -> Result<Lookup, Stop> {
         if self.request.reason == PrepareReason::Divergence {
             return Ok(Lookup::NoRecord);

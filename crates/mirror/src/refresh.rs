@@ -1,8 +1,9 @@
-//! The refresh of each mirror from its source (docs/mirroring.md §5.1): cluster id, growth, deletion, re-creation, wanted topics, patterns, topic
-//! configs, epochs.
+//! The refresh of each mirror from its source (docs/mirroring.md §5.1): cluster id, growth,
+//! deletion, re-creation, wanted topics, patterns, topic configs, epochs.
 //!
-//! Every mirror has its own task, so a dead source stalls no other mirror; the task ends with its mirror. Topics whose wish is PAUSED or
-//! STOPPED are never touched. What is decided is pure ([`plan`]); nothing destructive follows from an absence.
+//! Every mirror has its own task, so a dead source stalls no other mirror; the task ends with its
+//! mirror. Topics whose wish is PAUSED or STOPPED are never touched. What is decided is pure
+//! ([`plan`]); nothing destructive follows from an absence.
 
 pub mod ask;
 mod configs;
@@ -161,7 +162,8 @@ impl Refresher {
         }
         drop(mirrors);
         for name in gone {
-            // Called here, not in the task: a mirror of this name that follows at once must find it gone.
+            // Called here, not in the task: a mirror of this name that follows at once must find it
+            // gone.
             let ended = self.tools.data.forget_mirror(name);
             self.tasks.spawn(ended);
         }

@@ -1,13 +1,15 @@
 //! What the two halves of mirroring say to each other: types and traits, no logic.
 //!
-//! The **data plane** (`source`, `fetcher`, `prepare`, `lookup`) talks to source clusters and to local logs: it implements
-//! [`DataPlane`] and [`Source`]. The **control plane** (everything else) decides: it calls those two and implements [`FetchEvents`].
-//! Rules that hold across the seam:
+//! The **data plane** (`source`, `fetcher`, `prepare`, `lookup`) talks to source clusters and to
+//! local logs: it implements [`DataPlane`] and [`Source`]. The **control plane** (everything else)
+//! decides: it calls those two and implements [`FetchEvents`]. Rules that hold across the seam:
 //!
-//! * The data plane keeps no intent. Whatever it does not hold (restart, leader change) the control plane hands to it again; every call
-//!   is idempotent and may be repeated at any time.
-//! * The data plane never writes a state and never changes metadata. It reports, and it asks through [`FetchEvents`].
-//! * Nothing destructive (cutting a log) happens before the caller's [`PersistIntent`] has completed successfully.
+//! * The data plane keeps no intent. Whatever it does not hold (restart, leader change) the control
+//!   plane hands to it again; every call is idempotent and may be repeated at any time.
+//! * The data plane never writes a state and never changes metadata. It reports, and it asks
+//!   through [`FetchEvents`].
+//! * Nothing destructive (cutting a log) happens before the caller's [`PersistIntent`] has
+//!   completed successfully.
 //! * Absence is not a value: `None` means "not known yet", never zero and never "deleted".
 //! * Every future of this seam ends: each implementation bounds its own network waits.
 
@@ -21,8 +23,8 @@ use tarn_wire::{Str, Uuid};
 /// A boxed future, so that both sides can be held as trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Names one mirrored partition of this broker. The local topic id is the identity; the name is what the source is asked for
-/// when it has no topic ids.
+/// Names one mirrored partition of this broker. The local topic id is the identity; the name is
+/// what the source is asked for when it has no topic ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MirrorPartition {
     /// Name of the mirror.
@@ -60,8 +62,8 @@ pub struct ConnectionSettings {
     pub idle_ms_max: i64,
     /// `mirror.socket.timeout.ms`: how long a Fetch may take beyond its own wait.
     pub socket_timeout_ms: i32,
-    /// `mirror.socket.receive.buffer.bytes`; −1 leaves it to the system, and is what arrives here unless the operator set the key (a fixed
-    /// size would switch the kernel's auto-tuning off).
+    /// `mirror.socket.receive.buffer.bytes`; −1 leaves it to the system, and is what arrives here
+    /// unless the operator set the key (a fixed size would switch the kernel's auto-tuning off).
     pub receive_buffer_bytes: i32,
 }
 
@@ -100,8 +102,9 @@ pub struct FetchSettings {
 pub struct SourceSettings {
     /// Name of the mirror.
     pub mirror: Str,
-    /// The source cluster id that was stored with the mirror. `None` = not known yet. When it is known, a source that answers
-    /// another id must not be fetched from ([`FetchEvents::wrong_cluster`]).
+    /// The source cluster id that was stored with the mirror. `None` = not known yet. When it is
+    /// known, a source that answers another id must not be fetched from
+    /// ([`FetchEvents::wrong_cluster`]).
     pub cluster_id: Option<Str>,
     /// How to connect.
     pub connection: ConnectionSettings,
@@ -166,13 +169,14 @@ pub struct SourceTopic {
     pub partitions: Vec<SourcePartition>,
 }
 
-/// Answer about one named topic. Three-valued on purpose: only [`TopicAnswer::Absent`] is proof of absence.
+/// Answer about one named topic. Three-valued on purpose: only [`TopicAnswer::Absent`] is proof of
+/// absence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopicAnswer {
     /// It exists.
     Present(SourceTopic),
-    /// Double-checked: the named question says unknown **and** the full topic list lacks it, from a source that names at least
-    /// one broker and a controller.
+    /// Double-checked: the named question says unknown **and** the full topic list lacks it, from a
+    /// source that names at least one broker and a controller.
     Absent,
     /// Not known right now (error per topic, disagreement between the two questions).
     Unknown(String),
@@ -183,7 +187,8 @@ pub enum TopicAnswer {
 pub struct SourceEntries {
     /// Key and value of every entry that is set on the topic itself.
     pub own: Vec<(Str, Str)>,
-    /// Effective key and value of the entries of [`CARRIED`](crate::config::CARRIED) that the source's brokers or Kafka's defaults decide.
+    /// Effective key and value of the entries of [`CARRIED`](crate::config::CARRIED) that the
+    /// source's brokers or Kafka's defaults decide.
     pub inherited: Vec<(Str, Str)>,
 }
 
@@ -236,7 +241,8 @@ pub trait Source: Send + Sync + 'static {
         &self,
         names: Vec<Str>,
     ) -> BoxFuture<'_, Result<Vec<SourceTopicConfigs>, SourceError>>;
-    /// Mirrors the source runs whose source is `cluster_id`, with topics that are not stopped. Empty when the source has no mirroring.
+    /// Mirrors the source runs whose source is `cluster_id`, with topics that are not stopped.
+    /// Empty when the source has no mirroring.
     fn mirrors_from(
         &self,
         cluster_id: Str,
@@ -252,15 +258,18 @@ pub struct FetchAssignment {
     pub partition: MirrorPartition,
     /// Topic id at the source; `None` = the source has none, fetch by name (Fetch ≤ 12).
     pub source_topic_id: Option<Uuid>,
-    /// Local leader epoch under which this broker leads it. A later epoch for the same leadership is told through
-    /// [`FetchEvents::raise_epoch`] or read from the replica room; an older assignment never replaces a newer one.
+    /// Local leader epoch under which this broker leads it. A later epoch for the same leadership
+    /// is told through [`FetchEvents::raise_epoch`] or read from the replica room; an older
+    /// assignment never replaces a newer one.
     pub leader_epoch: i32,
 }
 
-/// How a log that is about to be prepared came to be: decides whether a full discard is allowed (docs/mirroring.md §2.4).
+/// How a log that is about to be prepared came to be: decides whether a full discard is allowed
+/// (docs/mirroring.md §2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOrigin {
-    /// The last mirror offset recorded when this mirror stopped the partition (log end before our own stop markers); `None` = no record.
+    /// The last mirror offset recorded when this mirror stopped the partition (log end before our
+    /// own stop markers); `None` = no record.
     pub last_mirror_offset: Option<i64>,
     /// The last mirror epoch recorded with it.
     pub last_mirror_epoch: Option<i32>,
@@ -273,7 +282,8 @@ pub struct LogOrigin {
 pub enum PrepareReason {
     /// It joins the mirror (first time, or again after a stop).
     Start,
-    /// The fetcher met a divergence (unclean election at the source); look-up at the source's own mirrors is not needed.
+    /// The fetcher met a divergence (unclean election at the source); look-up at the source's own
+    /// mirrors is not needed.
     Divergence,
 }
 
@@ -286,7 +296,8 @@ pub struct PrepareRequest {
     pub reason: PrepareReason,
     /// Cluster id of this cluster, for the last-mirror-epoch look-up.
     pub own_cluster_id: Str,
-    /// A cut that was already decided and persisted but may not have been carried out: carry it out first, without looking anything up.
+    /// A cut that was already decided and persisted but may not have been carried out: carry it out
+    /// first, without looking anything up.
     pub pending_truncation: Option<i64>,
     /// What is on record about the local log.
     pub origin: LogOrigin,
@@ -294,24 +305,27 @@ pub struct PrepareRequest {
     pub allow_full_truncation: bool,
 }
 
-/// Persists "about to cut the log to this offset" (`TruncateTo`) in the state store; resolves when it is durable. An error means:
-/// do not cut, return [`PrepareOutcome::Retry`].
+/// Persists "about to cut the log to this offset" (`TruncateTo`) in the state store; resolves when
+/// it is durable. An error means: do not cut, return [`PrepareOutcome::Retry`].
 pub type PersistIntent = Arc<dyn Fn(i64) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// How a preparation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrepareOutcome {
-    /// The local log is a prefix of the source's (as far as epochs tell). `truncated_to` = the offset it was cut to, if it was.
+    /// The local log is a prefix of the source's (as far as epochs tell). `truncated_to` = the
+    /// offset it was cut to, if it was.
     Ready {
         /// Log end after the cut; `None` = nothing was cut.
         truncated_to: Option<i64>,
     },
-    /// Not decidable right now (source away, coordinator loading). Stay PREPARING, show the reason, come again later.
+    /// Not decidable right now (source away, coordinator loading). Stay PREPARING, show the reason,
+    /// come again later.
     Retry {
         /// For describe.
         reason: String,
     },
-    /// The source answers, but cannot say what it mirrored from here. As `Retry`, for a limited time (`mirror.lme.lookup.timeout.ms`).
+    /// The source answers, but cannot say what it mirrored from here. As `Retry`, for a limited
+    /// time (`mirror.lme.lookup.timeout.ms`).
     Undecided {
         /// For describe.
         reason: String,
@@ -334,14 +348,15 @@ pub struct FetchFailure {
 pub enum FailureKind {
     /// Retried without limit: connectivity.
     Connectivity,
-    /// Retried with a limited number of attempts: append error, corrupt batch, refused by the source, …
+    /// Retried with a limited number of attempts: append error, corrupt batch, refused by the
+    /// source, …
     Limited,
     /// Never retried: re-created topic, other cluster id, full discard without consent.
     Permanent,
 }
 
-/// What is known of the fetching of one partition. Kept after the partition was removed from fetching, until
-/// [`DataPlane::forget_partition`].
+/// What is known of the fetching of one partition. Kept after the partition was removed from
+/// fetching, until [`DataPlane::forget_partition`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FetchProgress {
     /// Source high watermark of the last answer.
@@ -350,7 +365,8 @@ pub struct FetchProgress {
     pub source_log_start: Option<i64>,
     /// Epoch ms of the last good answer for this partition.
     pub last_fetch_ms: Option<i64>,
-    /// How far the local log is behind in time: now − time it was last seen caught up; 0 while caught up. `None` before the first answer.
+    /// How far the local log is behind in time: now − time it was last seen caught up; 0 while
+    /// caught up. `None` before the first answer.
     pub lag_ms: Option<i64>,
     /// Batches were appended since the assignment was added (clears the failure record).
     pub appended: bool,
@@ -368,26 +384,31 @@ pub struct FetchProgress {
 
 /// The data plane as the control plane sees it.
 pub trait DataPlane: Send + Sync + 'static {
-    /// Where the work on partitions runs, apart from who serves clients: thousands of them are resumed or retried together.
+    /// Where the work on partitions runs, apart from who serves clients: thousands of them are
+    /// resumed or retried together.
     fn threads(&self) -> tokio::runtime::Handle {
         tokio::runtime::Handle::current()
     }
 
-    /// Makes the source of a mirror known, or changes it. No I/O. Equal settings: no-op. Changed connection keys: all connections are
-    /// made anew and **every partition already added goes on by itself**. Changed fetch keys: in place.
+    /// Makes the source of a mirror known, or changes it. No I/O. Equal settings: no-op. Changed
+    /// connection keys: all connections are made anew and **every partition already added goes on
+    /// by itself**. Changed fetch keys: in place.
     fn configure(&self, settings: SourceSettings) -> Arc<dyn Source>;
     /// A source for one question (preflight); closed when dropped, not part of any mirror.
     fn probe(&self, settings: SourceSettings) -> Arc<dyn Source>;
-    /// Ends everything of a mirror: tasks, connections, progress. The mirror is gone, and no append in flight, when the call returns (so that
-    /// a new one of the name can follow at once); the future resolves when its tasks have ended.
+    /// Ends everything of a mirror: tasks, connections, progress. The mirror is gone, and no append
+    /// in flight, when the call returns (so that a new one of the name can follow at once); the
+    /// future resolves when its tasks have ended.
     fn forget_mirror(&self, mirror: Str) -> BoxFuture<'static, ()>;
-    /// Fetches this partition from now on, starting at its local log end. The same assignment again is a cheap no-op that only makes sure a
-    /// task really serves it (called on every reconcile pass). An unknown source leader is not an error: wait for metadata.
+    /// Fetches this partition from now on, starting at its local log end. The same assignment again
+    /// is a cheap no-op that only makes sure a task really serves it (called on every reconcile
+    /// pass). An unknown source leader is not an error: wait for metadata.
     fn add_partition(&self, assignment: FetchAssignment);
-    /// Stops fetching; returns when no append to the partition is in flight and none can start. Never talks to the source.
+    /// Stops fetching; returns when no append to the partition is in flight and none can start.
+    /// Never talks to the source.
     fn remove_partition<'a>(&'a self, partition: &'a MirrorPartition) -> BoxFuture<'a, ()>;
-    /// Makes the local log a prefix of the source's (PREPARING, ULE_RECOVERY). The partition is not being fetched meanwhile. Dropping the
-    /// future cancels it at the next await.
+    /// Makes the local log a prefix of the source's (PREPARING, ULE_RECOVERY). The partition is not
+    /// being fetched meanwhile. Dropping the future cancels it at the next await.
     fn prepare(
         &self,
         request: PrepareRequest,
@@ -397,29 +418,33 @@ pub trait DataPlane: Send + Sync + 'static {
     fn progress(&self, partition: &MirrorPartition) -> Option<FetchProgress>;
     /// Drops what `progress` keeps.
     fn forget_partition(&self, partition: &MirrorPartition);
-    /// The refresh loop hands over fresh source metadata (leaders, epochs), so that fetchers need no metadata calls of their own in the
-    /// normal case.
+    /// The refresh loop hands over fresh source metadata (leaders, epochs), so that fetchers need
+    /// no metadata calls of their own in the normal case.
     fn source_metadata(&self, mirror: &Str, topics: &[SourceTopic]);
 }
 
 /// The control plane as the data plane sees it. Calls return at once unless they give a future.
 pub trait FetchEvents: Send + Sync + 'static {
-    /// Asks for a local leader epoch of at least `min_epoch`; resolves with the epoch in force once this broker's own partition carries it.
-    /// Requests are coalesced. Called *before* a batch with a higher epoch is exposed (reactive), or early (proactive; ignore the result).
+    /// Asks for a local leader epoch of at least `min_epoch`; resolves with the epoch in force once
+    /// this broker's own partition carries it. Requests are coalesced. Called *before* a batch with
+    /// a higher epoch is exposed (reactive), or early (proactive; ignore the result).
     fn raise_epoch(
         &self,
         partition: &MirrorPartition,
         min_epoch: i32,
     ) -> BoxFuture<'static, Result<i32, String>>;
-    /// The source's log diverged from ours (DivergingEpoch, or its end is below ours). The data plane has stopped fetching the partition; the
-    /// control plane goes through ULE_RECOVERY: `prepare(Divergence)`, then `add_partition`.
+    /// The source's log diverged from ours (DivergingEpoch, or its end is below ours). The data
+    /// plane has stopped fetching the partition; the control plane goes through ULE_RECOVERY:
+    /// `prepare(Divergence)`, then `add_partition`.
     fn diverged(&self, partition: &MirrorPartition, text: String);
-    /// The partition cannot go on; the data plane has stopped fetching it. The control plane makes it FAILED and retries by `add_partition`
-    /// or `prepare` by its policy.
+    /// The partition cannot go on; the data plane has stopped fetching it. The control plane makes
+    /// it FAILED and retries by `add_partition` or `prepare` by its policy.
     fn failed(&self, partition: &MirrorPartition, failure: FetchFailure);
-    /// Fresh source metadata of this topic would help (unknown topic id, moved leader without a hint, …): look at it now instead of at the
-    /// next interval. Coalesced, and limited in rate by topic, by the control plane.
+    /// Fresh source metadata of this topic would help (unknown topic id, moved leader without a
+    /// hint, …): look at it now instead of at the next interval. Coalesced, and limited in rate by
+    /// topic, by the control plane.
     fn refresh_wanted(&self, mirror: &Str, topic: &Str);
-    /// The source answered another cluster id than the stored one. Nothing is fetched until `configure` changes.
+    /// The source answered another cluster id than the stored one. Nothing is fetched until
+    /// `configure` changes.
     fn wrong_cluster(&self, mirror: &Str, found: &str);
 }

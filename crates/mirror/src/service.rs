@@ -1,5 +1,5 @@
-//! The mirror APIs (keys 94–96, 98–105): requests in every dialect to decisions and back, and the handle by which the server room holds this
-//! whole room.
+//! The mirror APIs (keys 94–96, 98–105): requests in every dialect to decisions and back, and the
+//! handle by which the server room holds this whole room.
 
 mod answers;
 mod control;
@@ -59,8 +59,8 @@ pub struct MirrorService {
 }
 
 impl MirrorService {
-    /// Builds and starts the room. Waits for nobody: coordinators load and sources are contacted in tasks. `bind` hands the data plane
-    /// whom it reports to, before the first call to it.
+    /// Builds and starts the room. Waits for nobody: coordinators load and sources are contacted in
+    /// tasks. `bind` hands the data plane whom it reports to, before the first call to it.
     pub fn start(
         controller: Controller,
         replicas: Arc<ReplicaManager>,
@@ -115,7 +115,8 @@ impl MirrorService {
         self.life.clone()
     }
 
-    /// Ends every task of the room. States stay as they are stored and are taken up again at the next start.
+    /// Ends every task of the room. States stay as they are stored and are taken up again at the
+    /// next start.
     pub async fn shutdown(&self) {
         self.cancel.cancel();
         self.tasks.close();
@@ -125,7 +126,8 @@ impl MirrorService {
         self.tools.store.runtime().shutdown().await;
     }
 
-    /// Follows the image: coordinators, life cycles and refresh tasks are brought in line with each one.
+    /// Follows the image: coordinators, life cycles and refresh tasks are brought in line with each
+    /// one.
     async fn follow(self: Arc<Self>, mut images: Subscription) {
         let mut before = Arc::new(Image::default());
         loop {
@@ -163,7 +165,8 @@ impl MirrorService {
         }
     }
 
-    /// Compiles the lists of all mirrors, so that neither a refresh nor a client's unknown name has to.
+    /// Compiles the lists of all mirrors, so that neither a refresh nor a client's unknown name has
+    /// to.
     async fn prepare_patterns(&self, image: &Image) -> Vec<Arc<Patterns>> {
         let mut held = Vec::new();
         for (name, _) in image.mirrors() {
@@ -173,7 +176,8 @@ impl MirrorService {
         held
     }
 
-    /// Waits until the partitions of this broker obey the image of `offset`: who leads, who may append.
+    /// Waits until the partitions of this broker obey the image of `offset`: who leads, who may
+    /// append.
     async fn replicas_caught_up(&self, offset: i64) {
         let mut progress = self.tools.replicas.progress();
         let in_force = progress.wait_for(|progress| progress.in_force >= offset);
@@ -186,7 +190,8 @@ impl MirrorService {
         }
     }
 
-    /// A mirror topic was deleted here: an operator wanted that, so patterns must not bring it back.
+    /// A mirror topic was deleted here: an operator wanted that, so patterns must not bring it
+    /// back.
     async fn forget_deleted(&self, before: &Image, image: &Image, topic: &Str) {
         let Some(member) = before.membership(topic).filter(|m| !m.is_wanted()) else {
             return;
@@ -216,7 +221,8 @@ impl MirrorService {
         }
     }
 
-    /// Serves one request. Never fails: whatever goes wrong is in the answer, in the caller's dialect.
+    /// Serves one request. Never fails: whatever goes wrong is in the answer, in the caller's
+    /// dialect.
     pub async fn handle(
         &self,
         key: ApiKey,
@@ -270,7 +276,8 @@ impl MirrorService {
         }
     }
 
-    /// The dialect of a caller whose request does not tell: the setting, the connection, the caller, the mirrors, early.
+    /// The dialect of a caller whose request does not tell: the setting, the connection, the
+    /// caller, the mirrors, early.
     fn assumed(&self, memory: &DialectMemory, caller: &Caller, mirrors: &[Str]) -> Dialect {
         if let WireDialect::Only(dialect) = memory.configured() {
             return dialect;
@@ -288,7 +295,8 @@ impl MirrorService {
             .unwrap_or(Dialect::Early)
     }
 
-    /// Whether a name belongs to mirroring although the topic does not exist: it must not be created automatically.
+    /// Whether a name belongs to mirroring although the topic does not exist: it must not be
+    /// created automatically.
     pub fn wants_topic(&self, image: &Image, topic: &str) -> bool {
         if image.membership(topic).is_some() {
             return true;
@@ -299,8 +307,9 @@ impl MirrorService {
             .any(|lists| lists.0.matches(topic) && !lists.1.matches(topic))
     }
 
-    /// DescribeConfigs of a mirror; `None` = there is no such mirror. `with_defaults`: also keys that are not set, and secrets without their
-    /// values. Without it, as the prototypes' tools read it: what is set and may be shown, so that no value is null.
+    /// DescribeConfigs of a mirror; `None` = there is no such mirror. `with_defaults`: also keys
+    /// that are not set, and secrets without their values. Without it, as the prototypes' tools
+    /// read it: what is set and may be shown, so that no value is null.
     pub fn describe_configs(
         &self,
         image: &Image,
@@ -318,7 +327,8 @@ impl MirrorService {
     }
 }
 
-/// The controller's hook for changes of mirror definitions: validates, brings keys to their stored spelling. Needs no running service.
+/// The controller's hook for changes of mirror definitions: validates, brings keys to their stored
+/// spelling. Needs no running service.
 pub fn alter_hook() -> AlterHook {
     Arc::new(|image, resource, ops| {
         let op = |op: &ConfigOp| {
@@ -340,7 +350,8 @@ pub fn alter_hook() -> AlterHook {
     })
 }
 
-/// For stock APIs, whose clients know no mirror error: the late numbers would be foreign, so unknown ones become an invalid request.
+/// For stock APIs, whose clients know no mirror error: the late numbers would be foreign, so
+/// unknown ones become an invalid request.
 fn api_error(error: MirrorError) -> ApiError {
     let code = match &error {
         MirrorError::UnknownMirror(_) => tarn_wire::ErrorCode::INVALID_REQUEST,

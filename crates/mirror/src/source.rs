@@ -1,8 +1,10 @@
 //! Data plane: one source cluster, its connections and the questions asked of it.
 //!
-//! Implements [`Source`] for the control plane and gives the fetchers and the preparation what they ask of a source: leaders, log bounds,
-//! epoch ends, a batch to compare. It keeps brokers and connections (in `tarn_client`) and whether the source can be reached; it keeps no
-//! topics. What a source says is not trusted: names are checked, partitions must be contiguous, an absence is asked for twice.
+//! Implements [`Source`] for the control plane and gives the fetchers and the preparation what they
+//! ask of a source: leaders, log bounds, epoch ends, a batch to compare. It keeps brokers and
+//! connections (in `tarn_client`) and whether the source can be reached; it keeps no topics. What a
+//! source says is not trusted: names are checked, partitions must be contiguous, an absence is
+//! asked for twice.
 
 mod content;
 mod epoch_ends;
@@ -56,7 +58,8 @@ pub(crate) fn throttled(throttle_ms: i32) -> String {
 pub(crate) enum NoValue {
     /// The source's error for it.
     Refused(ErrorCode),
-    /// The answer leaves the partition out, and why as far as it is known. It says nothing about the topic: nobody looks for one that is gone.
+    /// The answer leaves the partition out, and why as far as it is known. It says nothing about
+    /// the topic: nobody looks for one that is gone.
     LeftOut(String),
 }
 
@@ -70,7 +73,8 @@ impl From<NoOffset> for NoValue {
 }
 
 impl NoValue {
-    /// Of an answer that leaves a partition out. A broker whose quota is used up answers Fetch without any partition.
+    /// Of an answer that leaves a partition out. A broker whose quota is used up answers Fetch
+    /// without any partition.
     pub(crate) fn left_out(throttle_ms: i32) -> NoValue {
         NoValue::LeftOut(if throttle_ms > 0 {
             throttled(throttle_ms)
@@ -91,8 +95,8 @@ impl NoValue {
     }
 }
 
-/// Whether a source can be reached, as last seen by anybody who talked to it. One broker that is away makes no source unreachable: that is
-/// said when none of its addresses can be talked to.
+/// Whether a source can be reached, as last seen by anybody who talked to it. One broker that is
+/// away makes no source unreachable: that is said when none of its addresses can be talked to.
 #[derive(Debug)]
 pub(crate) struct Reach(Mutex<ReachState>);
 
@@ -153,7 +157,8 @@ pub struct SourceClient {
 }
 
 impl SourceClient {
-    /// A source behind these settings. Connects when first asked; an address that is none is told then.
+    /// A source behind these settings. Connects when first asked; an address that is none is told
+    /// then.
     pub fn new(settings: &SourceSettings) -> SourceClient {
         SourceClient {
             cluster: cluster_of(settings),
@@ -178,7 +183,8 @@ impl SourceClient {
             .map_err(|e| SourceError::Unreachable(e.clone()))
     }
 
-    /// Notes how an exchange with whichever broker could be had ended and turns its error into ours.
+    /// Notes how an exchange with whichever broker could be had ended and turns its error into
+    /// ours.
     pub(crate) fn note<T>(&self, outcome: Result<T, ClientError>) -> Result<T, SourceError> {
         if let Err(e) = &outcome
             && e.is_connectivity()
@@ -188,7 +194,8 @@ impl SourceClient {
         self.note_answer(outcome)
     }
 
-    /// As [`SourceClient::note`], of an exchange with one certain broker: others may be there although this one is not.
+    /// As [`SourceClient::note`], of an exchange with one certain broker: others may be there
+    /// although this one is not.
     pub(crate) fn note_broker<T>(&self, outcome: Result<T, ClientError>) -> Result<T, SourceError> {
         if let Err(e) = &outcome
             && e.is_connectivity()
@@ -352,7 +359,8 @@ impl Source for SourceClient {
 mod tests {
     use super::*;
 
-    /// One broker that is away does not make the source unreachable; when all are, it has been so since the first failure.
+    /// One broker that is away does not make the source unreachable; when all are, it has been so
+    /// since the first failure.
     #[test]
     fn a_source_is_unreachable_when_no_broker_of_it_can_be_reached() {
         let reach = Reach::new();

@@ -1,5 +1,6 @@
-//! The states of a mirror partition: the enum, its stable bytes, and how each dialect of the mirror RPCs names and numbers them
-//! (docs/mirror-protocol.md §5). What may follow what is in [`crate::transition`].
+//! The states of a mirror partition: the enum, its stable bytes, and how each dialect of the mirror
+//! RPCs names and numbers them (docs/mirror-protocol.md §5). What may follow what is in
+//! [`crate::transition`].
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
-//! The stop sequence of one partition (docs/mirroring.md §2.3, steps 3 to 6): epoch, ABORT markers, producer reset, sync. The steps before (end of
-//! fetching, sync point) and after (STOPPED) belong to the life cycle.
+//! The stop sequence of one partition (docs/mirroring.md §2.3, steps 3 to 6): epoch, ABORT markers,
+//! producer reset, sync. The steps before (end of fetching, sync point) and after (STOPPED) belong
+//! to the life cycle.
 //!
-//! Needs nothing from the source. Every step looks first whether it has been done, so the sequence can be run again after a crash or a leader
-//! change at any point.
+//! Needs nothing from the source. Every step looks first whether it has been done, so the sequence
+//! can be run again after a crash or a leader change at any point.
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ pub struct StopRequest {
     pub change_offset: i64,
     /// The source's cluster id, "" if it was never learned.
     pub source_cluster_id: Str,
-    /// The stored last mirror epoch. A reset record at or below it came from the source (which was itself failed over once) and is not ours.
+    /// The stored last mirror epoch. A reset record at or below it came from the source (which was
+    /// itself failed over once) and is not ours.
     pub last_mirror_epoch: Option<i32>,
 }
 
@@ -95,8 +97,9 @@ fn unusable_from(partition: &Partition) -> Option<i64> {
     claims::unusable_from(&epochs, log.log_end_offset())
 }
 
-/// Cuts what no ordinary partition could follow: batches whose leader epoch cannot be exceeded, or whose offsets leave no room. They came
-/// from a source before such batches were refused, and without this no failover could end. Fetching has ended.
+/// Cuts what no ordinary partition could follow: batches whose leader epoch cannot be exceeded, or
+/// whose offsets leave no room. They came from a source before such batches were refused, and
+/// without this no failover could end. Fetching has ended.
 pub(crate) async fn cut_unusable_tail(partition: &Arc<Partition>) -> Result<(), String> {
     let Some(from) = unusable_from(partition) else {
         return Ok(());
@@ -139,7 +142,8 @@ fn abort_open_transactions(partition: &Partition, now_ms: i64) -> Result<(), Str
     }
 }
 
-/// Whether the last batch of the log is our producer reset. It is written last, so then everything before it was done too.
+/// Whether the last batch of the log is our producer reset. It is written last, so then everything
+/// before it was done too.
 fn reset_is_last(partition: &Partition, last_mirror_epoch: Option<i32>) -> Result<bool, String> {
     let log = partition.log();
     let end = log.log_end_offset();

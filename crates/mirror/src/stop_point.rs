@@ -1,6 +1,8 @@
-//! The sync point a failover leaves behind: last mirror epoch and last mirror offset, as a pure decision (docs/mirroring.md §2.3, step 2).
+//! The sync point a failover leaves behind: last mirror epoch and last mirror offset, as a pure
+//! decision (docs/mirroring.md §2.3, step 2).
 //!
-//! It is decided once per stop, before any local epoch or marker can appear in the log; re-running the stop sequence finds it stored.
+//! It is decided once per stop, before any local epoch or marker can appear in the log; re-running
+//! the stop sequence finds it stored.
 
 use crate::state::MirrorState;
 use crate::transition::PartitionRecord;
@@ -14,10 +16,12 @@ pub struct StopPoint {
     pub last_mirror_offset: Option<i64>,
 }
 
-/// Decides the stop point when STOPPING is entered from `before`. `latest_epoch` and `log_end` are the local log's, with no append in flight.
+/// Decides the stop point when STOPPING is entered from `before`. `latest_epoch` and `log_end` are
+/// the local log's, with no append in flight.
 ///
-/// From a state in which the log is the source's prefix the log itself tells. While preparing, the log may still hold local records from
-/// an earlier failover, so only what is on record counts, and nothing if the log was (or may have been) cut below it.
+/// From a state in which the log is the source's prefix the log itself tells. While preparing, the
+/// log may still hold local records from an earlier failover, so only what is on record counts, and
+/// nothing if the log was (or may have been) cut below it.
 pub fn decide(before: &PartitionRecord, latest_epoch: Option<i32>, log_end: i64) -> StopPoint {
     if !before.needs_preparation() && before.state != MirrorState::UleRecovery {
         return StopPoint {
@@ -26,7 +30,8 @@ pub fn decide(before: &PartitionRecord, latest_epoch: Option<i32>, log_end: i64)
         };
     }
     if before.state == MirrorState::UleRecovery {
-        // Everything in the log came from the source; what diverged is found by the next preparation's epoch comparison.
+        // Everything in the log came from the source; what diverged is found by the next
+        // preparation's epoch comparison.
         let end = before.truncate_to.map_or(log_end, |cut| cut.min(log_end));
         return StopPoint {
             last_mirror_epoch: latest_epoch,

@@ -1,7 +1,9 @@
-//! The store of actual states: a fenced, compare-and-set table per partition of `__mirror_state` (docs/mirroring.md §1.3).
+//! The store of actual states: a fenced, compare-and-set table per partition of `__mirror_state`
+//! (docs/mirroring.md §1.3).
 //!
-//! [`StateStore`] is the way in: it finds the coordinator partition of a key from the topic's real partition count, and sends one batch per
-//! coordinator partition. Loading answers "loading", a partition led elsewhere "not coordinator", and never "nothing there".
+//! [`StateStore`] is the way in: it finds the coordinator partition of a key from the topic's real
+//! partition count, and sends one batch per coordinator partition. Loading answers "loading", a
+//! partition led elsewhere "not coordinator", and never "nothing there".
 
 pub mod record;
 pub mod shard;
@@ -147,10 +149,11 @@ impl StateStore {
         settled(answers)
     }
 
-    /// Writes tombstones for keys whose mirror, topic or partition is gone, on every coordinator partition served here. Run again and again:
-    /// a failed one is found again.
+    /// Writes tombstones for keys whose mirror, topic or partition is gone, on every coordinator
+    /// partition served here. Run again and again: a failed one is found again.
     ///
-    /// The image is taken inside the decision, so that a state written meanwhile for a topic that was just added is never taken for a dead one.
+    /// The image is taken inside the decision, so that a state written meanwhile for a topic that
+    /// was just added is never taken for a dead one.
     pub async fn sweep(&self, metadata: &Arc<dyn Metadata>) {
         for partition in self.runtime.led() {
             if !self.runtime.is_active(partition) {
@@ -175,7 +178,8 @@ impl StateStore {
         }
     }
 
-    /// Items by coordinator partition, each with its place; places whose partition is not known have their answer already.
+    /// Items by coordinator partition, each with its place; places whose partition is not known
+    /// have their answer already.
     fn by_partition<T, A>(
         &self,
         items: Vec<T>,
@@ -199,7 +203,8 @@ impl StateStore {
 type Groups<T> = BTreeMap<i32, Vec<(usize, T)>>;
 type Places<A> = Vec<Option<Result<A, MirrorError>>>;
 
-/// Every place has an answer by now; one that has not (a shorter reply than asked) is retried by the caller.
+/// Every place has an answer by now; one that has not (a shorter reply than asked) is retried by
+/// the caller.
 fn settled<A>(places: Places<A>) -> Answers<A> {
     places
         .into_iter()
@@ -207,7 +212,8 @@ fn settled<A>(places: Places<A>) -> Answers<A> {
         .collect()
 }
 
-/// Runs futures side by side on this task. At most one per coordinator partition, so at most as many as the topic has.
+/// Runs futures side by side on this task. At most one per coordinator partition, so at most as
+/// many as the topic has.
 async fn join_all<F: Future>(jobs: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut jobs: Vec<_> = jobs.into_iter().map(|job| (Box::pin(job), None)).collect();
     std::future::poll_fn(|cx| {

@@ -1,4 +1,5 @@
-//! Tasks that run as long as their owner. A panic in one is a defect of ours: it is told in the log, and the task begins again.
+//! Tasks that run as long as their owner. A panic in one is a defect of ours: it is told in the
+//! log, and the task begins again.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use tracing::error;
 /// First and longest pause before a task that panicked begins again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Runs what `begin` gives, again after each panic, until it ends by itself or its owner is cancelled.
+/// Runs what `begin` gives, again after each panic, until it ends by itself or its owner is
+/// cancelled.
 pub(crate) async fn survive<F>(
     what: &'static str,
     cancel: CancellationToken,

@@ -1,15 +1,19 @@
-//! What may follow what, and what to do next: the life cycle of a mirror partition as data and as one pure function (docs/mirroring.md §1.1,
-//! §6). Knows no clock, no store, no source: [`step`] takes the record, the wish and an event, and gives the next record and the
-//! action the shell has to run. The shell repeats [`Event::Reconcile`] for ever, so nothing depends on an event having been seen.
+//! What may follow what, and what to do next: the life cycle of a mirror partition as data and as
+//! one pure function (docs/mirroring.md §1.1, §6). Knows no clock, no store, no source: [`step`]
+//! takes the record, the wish and an event, and gives the next record and the action the shell has
+//! to run. The shell repeats [`Event::Reconcile`] for ever, so nothing depends on an event having
+//! been seen.
 
 use crate::seam::{FailureKind, PrepareReason};
 use crate::state::{Desired, MirrorState};
 
-/// Allowed transitions: target, and the states it may be entered from. A transition to the same state is always allowed.
+/// Allowed transitions: target, and the states it may be entered from. A transition to the same
+/// state is always allowed.
 ///
-/// The late table with these changes: STOPPED → FAILED is forbidden; PREPARING and FAILED → PAUSING are allowed; UNKNOWN → STOPPED is
-/// allowed (only for a wish STOPPED with a last mirror epoch on record, see [`step`]); PAUSED → PREPARING is how a pause that
-/// interrupted a preparation is resumed.
+/// The late table with these changes: STOPPED → FAILED is forbidden; PREPARING and FAILED → PAUSING
+/// are allowed; UNKNOWN → STOPPED is allowed (only for a wish STOPPED with a last mirror epoch on
+/// record, see [`step`]); PAUSED → PREPARING is how a pause that interrupted a preparation is
+/// resumed.
 pub const TRANSITIONS: [(MirrorState, &[MirrorState]); 10] = {
     use MirrorState::*;
     [
@@ -60,8 +64,9 @@ pub fn allowed(from: MirrorState, to: MirrorState) -> bool {
             .any(|(t, froms)| *t == to && froms.contains(&from))
 }
 
-/// Whether a record in state `to` may be stored over one in state `from`. Between two stored records a partition passes only states
-/// that are not stored: PAUSING and EPOCH_FENCING always, PREPARING and MIRRORING on the way to a pause or a stop.
+/// Whether a record in state `to` may be stored over one in state `from`. Between two stored
+/// records a partition passes only states that are not stored: PAUSING and EPOCH_FENCING always,
+/// PREPARING and MIRRORING on the way to a pause or a stop.
 pub fn storable(from: MirrorState, to: MirrorState) -> bool {
     use MirrorState::*;
     // STOPPED is final for failures: only a new wish leaves it.
@@ -95,7 +100,8 @@ pub fn storable(from: MirrorState, to: MirrorState) -> bool {
 pub struct PartitionRecord {
     /// Actual state.
     pub state: MirrorState,
-    /// FAILED: the state to retry. PAUSED: PREPARING when preparation must be done (again) on resume. Otherwise the state before.
+    /// FAILED: the state to retry. PAUSED: PREPARING when preparation must be done (again) on
+    /// resume. Otherwise the state before.
     pub previous: MirrorState,
     /// Last mirror epoch of the last stop; `None` = none.
     pub last_mirror_epoch: Option<i32>,
@@ -145,8 +151,8 @@ impl PartitionRecord {
         self
     }
 
-    /// Whether preparation was not finished when this state was entered: resume and retry must prepare again, and a stop must not take
-    /// the log's latest epoch for a mirrored one.
+    /// Whether preparation was not finished when this state was entered: resume and retry must
+    /// prepare again, and a stop must not take the log's latest epoch for a mirrored one.
     pub fn needs_preparation(&self) -> bool {
         use MirrorState::*;
         match self.state {
@@ -183,11 +189,13 @@ pub enum Event {
     },
     /// The back-off of a FAILED partition is over.
     RetryDue,
-    /// The operator asked again for what is wished (add or resume on a FAILED topic): count from zero, retry now.
+    /// The operator asked again for what is wished (add or resume on a FAILED topic): count from
+    /// zero, retry now.
     OperatorReset,
 }
 
-/// What the shell has to do in the state that was entered (or still holds). Every action is idempotent.
+/// What the shell has to do in the state that was entered (or still holds). Every action is
+/// idempotent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Settled.
@@ -209,8 +217,9 @@ pub enum Action {
 pub struct Step {
     /// The record from now on.
     pub record: PartitionRecord,
-    /// Whether it must be stored **before** the action runs. Transient states (PAUSING, EPOCH_FENCING) are not stored: losing them costs
-    /// one more pass, and storing them would cost a write per partition and flap.
+    /// Whether it must be stored **before** the action runs. Transient states (PAUSING,
+    /// EPOCH_FENCING) are not stored: losing them costs one more pass, and storing them would cost
+    /// a write per partition and flap.
     pub persist: bool,
     /// What to do then.
     pub action: Action,
@@ -223,7 +232,8 @@ pub struct RetryPolicy {
     pub initial_backoff_ms: i64,
     /// `mirror.failed.retry.max.backoff.ms`.
     pub backoff_ms_max: i64,
-    /// `mirror.failed.retry.max.attempts`: for failures that are not about connectivity; 0 disables retries.
+    /// `mirror.failed.retry.max.attempts`: for failures that are not about connectivity; 0 disables
+    /// retries.
     pub attempts_max: i16,
 }
 
@@ -247,7 +257,8 @@ impl RetryPolicy {
             .max(1)
     }
 
-    /// The wait itself: uniformly in [0, backoff], so that partitions that failed together do not retry together. `random` in [0, 1).
+    /// The wait itself: uniformly in [0, backoff], so that partitions that failed together do not
+    /// retry together. `random` in [0, 1).
     pub fn delay_ms(&self, attempt: i16, random: f64) -> i64 {
         (self.backoff_ms(attempt) as f64 * random.clamp(0.0, 1.0)) as i64
     }
@@ -304,7 +315,8 @@ pub fn step(
         Event::OperatorReset if actual.state == Failed => {
             retry(actual, desired, now_ms, policy, true)
         }
-        // An answer to a question that is no longer asked, or an event of a past state: compare again, never act on it.
+        // An answer to a question that is no longer asked, or an event of a past state: compare
+        // again, never act on it.
         _ => reconcile(actual, desired, now_ms, policy),
     }
 }
@@ -336,7 +348,8 @@ fn fail(
 ) -> Step {
     use MirrorState::*;
     match actual.state {
-        // STOPPED is final; a stop or a pause under way is not undone by a failure, it is tried again.
+        // STOPPED is final; a stop or a pause under way is not undone by a failure, it is tried
+        // again.
         Stopped | Stopping | Paused | Pausing | Unknown => {
             return reconcile(actual, desired, now_ms, policy);
         }
@@ -351,7 +364,8 @@ fn fail(
         actual.to(Failed, now_ms)
     };
     record.error = Some(text.to_owned());
-    // A connectivity failure never counts up to the maximum, so that it is retried for ever; describe still shows a number.
+    // A connectivity failure never counts up to the maximum, so that it is retried for ever;
+    // describe still shows a number.
     let next = actual.retry_attempt.max(0).saturating_add(1);
     record.retry_attempt = match kind {
         FailureKind::Permanent => NOT_RETRYABLE,
@@ -387,14 +401,16 @@ fn retry(
     if desired != Desired::Mirroring {
         return reconcile(actual, desired, now_ms, policy);
     }
-    // What only an operator can end (another topic, another cluster) is looked at again before anything is copied.
+    // What only an operator can end (another topic, another cluster) is looked at again before
+    // anything is copied.
     let prepare = actual.needs_preparation() || actual.retry_attempt == NOT_RETRYABLE;
     let back = if prepare { Preparing } else { Mirroring };
     let mut record = actual.to(back, now_ms);
     if reset {
         record = record.cleared();
     }
-    // The counter and text stay until something succeeds, so that describe shows them and the next failure counts on.
+    // The counter and text stay until something succeeds, so that describe shows them and the next
+    // failure counts on.
     let action = if back == Preparing {
         Action::Prepare(PrepareReason::Start)
     } else {

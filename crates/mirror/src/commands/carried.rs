@@ -1,8 +1,10 @@
-//! Topic configs carried from what decides them at the source without being set on the topic: its brokers or Kafka's defaults.
+//! Topic configs carried from what decides them at the source without being set on the topic: its
+//! brokers or Kafka's defaults.
 //!
-//! They are ordinary topic configs here, so that they hold after failover too. What this mirror has set is on record with its value in a
-//! hidden key of the mirror (`.carried.<topic>`): a value somebody else wrote is never touched, ours is changed and taken back with the
-//! source's. The keys that are set on the source's topic are in [`super::growth`].
+//! They are ordinary topic configs here, so that they hold after failover too. What this mirror has
+//! set is on record with its value in a hidden key of the mirror (`.carried.<topic>`): a value
+//! somebody else wrote is never touched, ours is changed and taken back with the source's. The keys
+//! that are set on the source's topic are in [`super::growth`].
 //!
 //! Guards F-12: a mirror keeps what its source keeps.
 
@@ -43,9 +45,9 @@ pub(super) fn carried_record(mirror: &str, topic: &str, carried: &Values) -> Rec
     config_record(mirror, &key, (!list.is_empty()).then_some(list.as_str()))
 }
 
-/// What changes on a topic: keys to set (`Some`) or to take back (`None`), and what is carried from now on. `local` = the topic's own
-/// values without those that are being taken back anyway, `own` = keys set on the topic at the source, `wanted` = what is to be carried,
-/// `before` = what was.
+/// What changes on a topic: keys to set (`Some`) or to take back (`None`), and what is carried from
+/// now on. `local` = the topic's own values without those that are being taken back anyway, `own` =
+/// keys set on the topic at the source, `wanted` = what is to be carried, `before` = what was.
 pub(super) fn plan(
     local: &Values,
     own: &[&str],

@@ -1,4 +1,5 @@
-//! Creating, altering and deleting the definition of a mirror. A definition is a set of config records; it exists while it has a key.
+//! Creating, altering and deleting the definition of a mirror. A definition is a set of config
+//! records; it exists while it has a key.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +16,12 @@ use crate::placement::validate_mirror_name;
 /// The feature that says "this cluster mirrors".
 pub(crate) const FEATURE: &str = "mirror.version";
 
-/// Prefix of hidden keys that remember which topic configs this mirror has set (`.synced.<topic>` → key list). Not part of any table, so
-/// never shown and never alterable.
+/// Prefix of hidden keys that remember which topic configs this mirror has set (`.synced.<topic>` →
+/// key list). Not part of any table, so never shown and never alterable.
 const SYNCED_PREFIX: &str = ".synced.";
 
-/// Hidden key that remembers which generation's tool created the mirror: after a restart it answers for callers that have proven nothing.
+/// Hidden key that remembers which generation's tool created the mirror: after a restart it answers
+/// for callers that have proven nothing.
 const CREATOR: &str = ".creator";
 
 /// A create request.
@@ -47,7 +49,8 @@ pub(super) fn config_record(mirror: &str, key: &str, value: Option<&str>) -> Rec
     })
 }
 
-/// The part of create that needs no source: name, duplicates, keys. Gives the definition as it would be stored.
+/// The part of create that needs no source: name, duplicates, keys. Gives the definition as it
+/// would be stored.
 pub(crate) fn check_create(
     image: &Image,
     request: &CreateMirror,
@@ -112,7 +115,8 @@ pub fn create_mirror(image: &Image, request: &CreateMirror) -> Result<Vec<Record
     Ok(records)
 }
 
-/// The generation of the tool that created one of these mirrors (empty = any); `None` when that is not on record.
+/// The generation of the tool that created one of these mirrors (empty = any); `None` when that is
+/// not on record.
 pub fn creators_dialect(image: &Image, mirrors: &[Str]) -> Option<Dialect> {
     image
         .mirrors()
@@ -134,7 +138,8 @@ pub enum AlterOp {
     Subtract(Str),
 }
 
-/// Changes the definition. Gives the changed keys with their new values under their canonical spelling, `None` = deleted.
+/// Changes the definition. Gives the changed keys with their new values under their canonical
+/// spelling, `None` = deleted.
 pub fn alter_mirror(
     image: &Image,
     mirror: &str,
@@ -216,7 +221,8 @@ pub(super) fn merged(current: &str, add: &[String], remove: &[String]) -> String
     list.join(",")
 }
 
-/// Fills in the source's cluster id at the first contact of a mirror that was created without one. Never replaces a known one.
+/// Fills in the source's cluster id at the first contact of a mirror that was created without one.
+/// Never replaces a known one.
 pub fn set_cluster_id(
     image: &Image,
     mirror: &str,
@@ -231,7 +237,8 @@ pub fn set_cluster_id(
     }
 }
 
-/// Deletes a mirror: its keys and the memberships of its topics, all or nothing. Only when every topic has been failed over.
+/// Deletes a mirror: its keys and the memberships of its topics, all or nothing. Only when every
+/// topic has been failed over.
 ///
 /// `checked_at`: see [`check_unchanged`](super::members::check_unchanged).
 pub fn delete_mirror(

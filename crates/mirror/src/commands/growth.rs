@@ -1,4 +1,5 @@
-//! What the broker itself changes while mirroring: partitions, configs, the "stopped" mark, the source's topic id, exclusions.
+//! What the broker itself changes while mirroring: partitions, configs, the "stopped" mark, the
+//! source's topic id, exclusions.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use super::plan::Planner;
 use crate::config::{TOPICS_EXCLUDE, definition};
 use crate::dialect::MirrorError;
 
-/// Marks a topic whose partitions are all STOPPED. Only for the wish it was found under: a topic that was added again meanwhile is left alone.
+/// Marks a topic whose partitions are all STOPPED. Only for the wish it was found under: a topic
+/// that was added again meanwhile is left alone.
 pub fn set_stopped(image: &Image, topic: &str, topic_id: Uuid, change_offset: i64) -> Vec<Record> {
     image
         .membership(topic)
@@ -75,11 +77,13 @@ pub struct ConfigChanges {
     pub topic: Str,
     /// Every key the source sets that may and can be set here, with its value.
     pub wanted: Vec<(Str, Str)>,
-    /// What the source's brokers or defaults decide, as far as it differs from what holds here, with its value.
+    /// What the source's brokers or defaults decide, as far as it differs from what holds here,
+    /// with its value.
     pub carried: Vec<(Str, Str)>,
 }
 
-/// Sets what is missing or different, and takes back keys this mirror set earlier that vanished at the source. Keys set by others stay.
+/// Sets what is missing or different, and takes back keys this mirror set earlier that vanished at
+/// the source. Keys set by others stay.
 pub fn sync_configs(image: &Image, mirror: &str, changes: &ConfigChanges) -> Vec<Record> {
     let topic = &changes.topic;
     let active = image.membership(topic).is_some_and(|m| {

@@ -9,7 +9,8 @@ use crate::dialect::MirrorError;
 /// `change_offset` of a record that changes the desired state: "the offset this record gets".
 const OWN_OFFSET: i64 = -1;
 
-/// A new or changed wish: always a new change offset, so that leaders see an operator's repeated request too.
+/// A new or changed wish: always a new change offset, so that leaders see an operator's repeated
+/// request too.
 pub(super) fn wish(
     topic: &Str,
     topic_id: Uuid,
@@ -73,7 +74,8 @@ pub(super) fn mirror_exists(image: &Image, mirror: &str) -> bool {
         .is_some_and(|configs| !configs.is_empty())
 }
 
-/// A caller that has looked at the states up to a metadata offset (StateValidationOffset) acts on nothing that was wished after it.
+/// A caller that has looked at the states up to a metadata offset (StateValidationOffset) acts on
+/// nothing that was wished after it.
 pub(super) fn check_unchanged(
     member: &Membership,
     checked_at: Option<i64>,

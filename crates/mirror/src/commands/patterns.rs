@@ -1,5 +1,6 @@
-//! The stored lists of a mirror (`mirror.topics.include`, `mirror.topics.exclude`) as an add changes them, and what they say about the topics
-//! that it names. Pure: gives records and refusals.
+//! The stored lists of a mirror (`mirror.topics.include`, `mirror.topics.exclude`) as an add
+//! changes them, and what they say about the topics that it names. Pure: gives records and
+//! refusals.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
@@ -90,7 +91,8 @@ impl<'a> PatternChange<'a> {
             || !self.request.exclude.is_empty()
     }
 
-    /// Why this topic must not join: an exclusion other than its literal name, which starting the name takes out.
+    /// Why this topic must not join: an exclusion other than its literal name, which starting the
+    /// name takes out.
     pub(super) fn refusal(&self, topic: &str) -> Option<MirrorError> {
         if !self.stores() && !self.exclude_is_written {
             return None;
@@ -120,7 +122,8 @@ impl<'a> PatternChange<'a> {
         )))
     }
 
-    /// The changed lists, given the topics that joined and those that were refused. A refused request changes nothing.
+    /// The changed lists, given the topics that joined and those that were refused. A refused
+    /// request changes nothing.
     pub(super) fn records(&self, done: &[Str], refused: &[Str]) -> Vec<Record> {
         if done.is_empty() && !refused.is_empty() {
             return Vec::new();
@@ -149,8 +152,8 @@ impl<'a> PatternChange<'a> {
     }
 }
 
-/// The first entry of a list that matches a topic, as a text shows it. Found by halves, so that it costs at most what compiling the list
-/// did.
+/// The first entry of a list that matches a topic, as a text shows it. Found by halves, so that it
+/// costs at most what compiling the list did.
 fn culprit(topic: &str, list: &[String]) -> String {
     let mut rest = list;
     while rest.len() > 1 {

@@ -1,4 +1,5 @@
-//! Where new topics and partitions are placed is the controller's business: this is what the decisions here ask of it.
+//! Where new topics and partitions are placed is the controller's business: this is what the
+//! decisions here ask of it.
 
 use tarn_controller::plan::{self, Bump};
 use tarn_controller::{ApiError, Ctx};
@@ -7,7 +8,8 @@ use tarn_wire::{ErrorCode, Str, Uuid};
 
 use crate::dialect::MirrorError;
 
-/// Highest leader epoch that a bump may give (docs/mirroring.md §4.4): beyond it a partition fails instead of overflowing.
+/// Highest leader epoch that a bump may give (docs/mirroring.md §4.4): beyond it a partition fails
+/// instead of overflowing.
 pub use tarn_controller::plan::LEADER_EPOCH_MAX;
 
 /// A topic to be created as a copy of one at the source.
@@ -83,8 +85,8 @@ impl Planner for Ctx {
     }
 }
 
-/// Raises leader epochs: each partition whose epoch is not above the given one gets that + 1 and keeps its leader. Others, and
-/// partitions that are gone, get nothing.
+/// Raises leader epochs: each partition whose epoch is not above the given one gets that + 1 and
+/// keeps its leader. Others, and partitions that are gone, get nothing.
 pub fn bump_epochs(image: &Image, wanted: &[(Uuid, i32, i32)]) -> Vec<Record> {
     let bump = |(topic_id, partition, min): &(Uuid, i32, i32)| Bump {
         topic_id: *topic_id,
@@ -108,7 +110,8 @@ pub struct BumpRefusal {
     pub error: MirrorError,
 }
 
-/// The bumps of a request that may be made: of partitions of topics that a mirror holds. The others are refused each for itself.
+/// The bumps of a request that may be made: of partitions of topics that a mirror holds. The others
+/// are refused each for itself.
 pub fn bump_members(
     image: &Image,
     wanted: &[(Uuid, i32, i32)],

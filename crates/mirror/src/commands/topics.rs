@@ -22,9 +22,11 @@ pub struct SourceFacts {
     pub topic_id: Option<Uuid>,
     /// Partitions there, ≥ 1.
     pub partitions: i32,
-    /// Configs set on the topic there, exclusions already taken out, values already known to be valid here.
+    /// Configs set on the topic there, exclusions already taken out, values already known to be
+    /// valid here.
     pub configs: Vec<(Str, Str)>,
-    /// Configs that the source's brokers or defaults decide, as far as they differ from what holds here; valid here.
+    /// Configs that the source's brokers or defaults decide, as far as they differ from what holds
+    /// here; valid here.
     pub carried: Vec<(Str, Str)>,
 }
 
@@ -84,7 +86,8 @@ struct Claimed {
     names: BTreeMap<String, Str>,
 }
 
-/// Adds topics. Each gets its own result; an error of the whole request, or of all its topics, leaves no record behind.
+/// Adds topics. Each gets its own result; an error of the whole request, or of all its topics,
+/// leaves no record behind.
 pub fn add_topics(
     image: &Image,
     planner: &mut dyn Planner,
@@ -227,7 +230,8 @@ fn join(
     let Some(source) = &topic.source else {
         return Err(MirrorError::NotAtSource(name.to_string()));
     };
-    // The source's id that this local topic is known to correspond to, when it is not the same one (a source without ids, upgraded later).
+    // The source's id that this local topic is known to correspond to, when it is not the same one
+    // (a source without ids, upgraded later).
     let known_source = member.map(|m| m.source_topic_id).filter(|id| !id.is_zero());
     if !topic.asked_id.is_zero()
         && topic.asked_id != local.id
@@ -239,7 +243,8 @@ fn join(
     let mut records = Vec::new();
     match source.topic_id {
         Some(id) if id == local.id || Some(id) == known_source => source_id = id,
-        // Mirrored before from a source without ids: the preparation's epoch comparison proves that it is the same topic.
+        // Mirrored before from a source without ids: the preparation's epoch comparison proves that
+        // it is the same topic.
         Some(id) if member.is_some_and(|m| m.source_topic_id.is_zero() && !m.is_wanted()) => {
             source_id = id
         }
@@ -342,7 +347,8 @@ fn create(
     Ok(records)
 }
 
-/// Remembers which configs came from the source, so that they can be taken back when they vanish there.
+/// Remembers which configs came from the source, so that they can be taken back when they vanish
+/// there.
 fn synced_record(request: &AddTopics, topic: &Str, configs: &[(Str, Str)]) -> Option<Record> {
     if configs.is_empty() {
         return None;
@@ -355,7 +361,8 @@ fn synced_record(request: &AddTopics, topic: &Str, configs: &[(Str, Str)]) -> Op
     ))
 }
 
-/// Creates a topic that was wanted and has now been found at the source. Nothing happens if it is not wanted by this mirror any more.
+/// Creates a topic that was wanted and has now been found at the source. Nothing happens if it is
+/// not wanted by this mirror any more.
 pub fn fulfil_wanted(
     image: &Image,
     planner: &mut dyn Planner,

@@ -1,5 +1,5 @@
-//! Remove, pause and resume: changing what is wished of topics that are members. None of them asks the source, and remove is possible in
-//! every state.
+//! Remove, pause and resume: changing what is wished of topics that are members. None of them asks
+//! the source, and remove is possible in every state.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,8 @@ pub struct ChangeTopics {
     pub topics: Vec<(Str, Uuid)>,
     /// Late form of remove: taken out of include, or else put into exclude.
     pub patterns: Vec<Str>,
-    /// Resume of a topic that is not paused is a success (late), for all or for these (FAILED ones, in every dialect: it means "now").
+    /// Resume of a topic that is not paused is a success (late), for all or for these (FAILED ones,
+    /// in every dialect: it means "now").
     pub resume_always: bool,
     /// Topics with a FAILED partition.
     pub failed: BTreeSet<Str>,
@@ -42,8 +43,9 @@ pub struct ChangeTopics {
     pub checked_at: Option<i64>,
 }
 
-/// Members of a mirror that patterns mean. Those whose wish does not fit are left out, so that a wide pattern is no error, unless they are
-/// named literally or nothing fits at all: then each says why.
+/// Members of a mirror that patterns mean. Those whose wish does not fit are left out, so that a
+/// wide pattern is no error, unless they are named literally or nothing fits at all: then each says
+/// why.
 pub fn choose(
     image: &Image,
     mirror: &str,
@@ -195,7 +197,8 @@ fn drop_patterns(image: &Image, mirror: &Str, patterns: Vec<String>) -> Vec<Reco
         let include = merged(&include, &[], &included);
         records.push(config_record(mirror, TOPICS_INCLUDE, Some(&include)));
     }
-    // A pattern that nothing includes only needs an exclusion while there are patterns that could bring the topics back.
+    // A pattern that nothing includes only needs an exclusion while there are patterns that could
+    // bring the topics back.
     if !others.is_empty() && !listed.is_empty() {
         let exclude = merged(&stored(TOPICS_EXCLUDE), &others, &[]);
         records.push(config_record(mirror, TOPICS_EXCLUDE, Some(&exclude)));

@@ -1,4 +1,5 @@
-//! What this broker is and how it mirrors: the broker-wide settings (docs/mirroring.md §7.1), filled by the server room, which owns their keys.
+//! What this broker is and how it mirrors: the broker-wide settings (docs/mirroring.md §7.1),
+//! filled by the server room, which owns their keys.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,8 @@ pub struct BrokerSettings {
     pub callers_max: usize,
     /// `mirror.describe.configs.sensitive.values`.
     pub show_sensitive: bool,
-    /// Values of mirror-level keys in server.properties: defaults for every mirror (canonical key → value). Only keys that were set.
+    /// Values of mirror-level keys in server.properties: defaults for every mirror (canonical key →
+    /// value). Only keys that were set.
     pub defaults: BTreeMap<String, String>,
 }
 

@@ -1,5 +1,6 @@
-//! Compiled lists of patterns, kept while they are in use: the lists of a mirror are asked for at each refresh, by each decision and by each
-//! unknown name, and compiling one can take tens of milliseconds, which no async worker may spend (F-6).
+//! Compiled lists of patterns, kept while they are in use: the lists of a mirror are asked for at
+//! each refresh, by each decision and by each unknown name, and compiling one can take tens of
+//! milliseconds, which no async worker may spend (F-6).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
@@ -50,7 +51,8 @@ fn cache() -> &'static Mutex<Cache> {
 }
 
 impl Patterns {
-    /// The list compiled, at once when it is known. For threads that may block, or where [`Patterns::prepared`] went before.
+    /// The list compiled, at once when it is known. For threads that may block, or where
+    /// [`Patterns::prepared`] went before.
     pub fn shared(list: &[String]) -> Result<Arc<Patterns>, PatternError> {
         if let Some(found) = cache().lock().find(list) {
             return Ok(found);
@@ -61,8 +63,8 @@ impl Patterns {
         Ok(compiled)
     }
 
-    /// As [`Patterns::shared`] from an async worker: what must be compiled is compiled on a thread that may block. It stays known for as
-    /// long as the result is held.
+    /// As [`Patterns::shared`] from an async worker: what must be compiled is compiled on a thread
+    /// that may block. It stays known for as long as the result is held.
     pub async fn prepared(list: Vec<String>) -> Result<Arc<Patterns>, PatternError> {
         if let Some(found) = cache().lock().find(&list) {
             return Ok(found);

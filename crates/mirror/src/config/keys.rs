@@ -1,4 +1,5 @@
-//! The table of mirror-level keys and the aliases of their names. Data only; the types are in [`tarn_metadata::config`].
+//! The table of mirror-level keys and the aliases of their names. Data only; the types are in
+//! [`tarn_metadata::config`].
 
 use tarn_metadata::config::ConfigType::{
     Boolean, Class, Int, List, Long, Password, String as Text,
@@ -44,15 +45,17 @@ const ADDRESSES: Validator = Validator::Rule(addresses, "must be a list of host:
 const REGEXES: Validator =
     Validator::Rule(regexes, "must be a list of names or regular expressions");
 
-/// Topic configs that stay local by default: those that describe brokers of one cluster, and those that would change the bytes or the
-/// safety of the copy. Both spellings of the timestamp limits, because the prototype's default names keys that do not exist.
+/// Topic configs that stay local by default: those that describe brokers of one cluster, and those
+/// that would change the bytes or the safety of the copy. Both spellings of the timestamp limits,
+/// because the prototype's default names keys that do not exist.
 const EXCLUDED_PROPERTIES: &str = "follower.replication.throttled.replicas,leader.replication.throttled.replicas,\
 message.timestamp.difference.max.ms,log.message.timestamp.before.max.ms,log.message.timestamp.after.max.ms,\
 message.timestamp.before.max.ms,message.timestamp.after.max.ms,unclean.leader.election.enable,mirror.local.retention,\
 min.insync.replicas,mirror.replication.throttled.replicas,mirror.support.unclean.leader.election";
 
-/// Topic configs whose *effective* values at the source hold here too, whoever decides them there (topic, broker or Kafka's default): how
-/// long records live and in which form they are kept. What a copy is worth after failover must not depend on this broker's defaults.
+/// Topic configs whose *effective* values at the source hold here too, whoever decides them there
+/// (topic, broker or Kafka's default): how long records live and in which form they are kept. What
+/// a copy is worth after failover must not depend on this broker's defaults.
 pub const CARRIED: &[&str] = &[
     "cleanup.policy",
     "compression.type",
@@ -142,7 +145,8 @@ pub static KEYS: &[ConfigDef] = &[
     key("ssl.engine.factory.class", Class, None, "Kept for compatibility, not used."),
 ];
 
-/// Other spellings: (alias, canonical). The late `acls` form, and the next generation's names without prefix.
+/// Other spellings: (alias, canonical). The late `acls` form, and the next generation's names
+/// without prefix.
 pub const ALIASES: &[(&str, &str)] = &[
     ("mirror.acls.include", "mirror.acl.include"),
     ("acls.include", "mirror.acl.include"),

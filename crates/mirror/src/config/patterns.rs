@@ -1,5 +1,5 @@
-//! Lists of names and regular expressions: how operators name topics. A name matches if it equals an entry or if an entry, as a regular
-//! expression, matches the whole name.
+//! Lists of names and regular expressions: how operators name topics. A name matches if it equals
+//! an entry or if an entry, as a regular expression, matches the whole name.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,9 @@ pub const PATTERNS_MAX: usize = 10_000;
 /// Most bytes of one list, names and expressions together.
 pub const LIST_LEN_MAX: usize = 1 << 20;
 
-/// Most bytes of all expressions of one list together; plain names are none. With [`COMPILED_SIZE_MAX`] it bounds the time to compile a
-/// list: tens of milliseconds, so that a list with expressions is compiled where a thread may block (`compiled.rs`).
+/// Most bytes of all expressions of one list together; plain names are none. With
+/// [`COMPILED_SIZE_MAX`] it bounds the time to compile a list: tens of milliseconds, so that a list
+/// with expressions is compiled where a thread may block (`compiled.rs`).
 pub const EXPRESSIONS_LEN_MAX: usize = 64 * 1024;
 
 /// Largest compiled form of all patterns of one list together, in bytes.
@@ -52,7 +53,8 @@ fn fail(pattern: &str, reason: &str) -> PatternError {
     }
 }
 
-/// A name of letters, digits, `.`, `_` and `-`: as a regular expression only its dots mean something else.
+/// A name of letters, digits, `.`, `_` and `-`: as a regular expression only its dots mean
+/// something else.
 fn is_plain(pattern: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     pattern.bytes().all(plain)
@@ -144,8 +146,8 @@ impl Patterns {
     }
 }
 
-/// Refuses what is no regular expression by itself, without compiling it; and what switches Unicode on, where a class of two bytes becomes
-/// one of several hundred ranges: 4 KiB of them took 300 ms.
+/// Refuses what is no regular expression by itself, without compiling it; and what switches Unicode
+/// on, where a class of two bytes becomes one of several hundred ranges: 4 KiB of them took 300 ms.
 fn check_syntax(pattern: &str) -> Result<(), PatternError> {
     let bad = |text: String| fail(pattern, &last_line(&text));
     let ast = ast::parse::Parser::new().parse(pattern);
@@ -181,8 +183,8 @@ impl ast::Visitor for NoUnicode {
     }
 }
 
-/// One automaton for all patterns, so that they share one size. As Java reads them: classes such as `\w` mean ASCII, which is all that topic
-/// names have.
+/// One automaton for all patterns, so that they share one size. As Java reads them: classes such as
+/// `\w` mean ASCII, which is all that topic names have.
 fn compile(alternatives: &[&str]) -> Result<Option<Regex>, PatternError> {
     let Some(first) = alternatives.first() else {
         return Ok(None);
@@ -246,7 +248,8 @@ mod tests {
         );
     }
 
-    /// All patterns of a list share one size, so that a list costs what one pattern may cost, in memory and in time.
+    /// All patterns of a list share one size, so that a list costs what one pattern may cost, in
+    /// memory and in time.
     #[test]
     fn a_list_has_one_size_for_all_its_patterns() {
         let bombs: Vec<String> = (0..200).map(|n| format!("a{n}\\w{{400}}")).collect();
@@ -266,7 +269,8 @@ mod tests {
         assert!(started.elapsed().as_secs() < 2, "{:?}", started.elapsed());
     }
 
-    /// F-6: what is large is refused before anything is compiled; Unicode classes are not what names are made of.
+    /// F-6: what is large is refused before anything is compiled; Unicode classes are not what
+    /// names are made of.
     #[test]
     fn what_would_take_long_to_compile_is_refused_by_its_length() {
         let started = std::time::Instant::now();

@@ -1,5 +1,6 @@
-//! Which generation of bodies a caller speaks when its request does not tell: what it has proven before. A tool opens a new connection for
-//! each command, so that a connection alone remembers too little. Not here: what proves a generation (`service::forms`).
+//! Which generation of bodies a caller speaks when its request does not tell: what it has proven
+//! before. A tool opens a new connection for each command, so that a connection alone remembers too
+//! little. Not here: what proves a generation (`service::forms`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,8 +22,8 @@ pub struct Caller {
     pub client_id: Str,
     /// It came in on the inter-broker listener or from this host.
     pub is_broker: bool,
-    /// A client of this product (`client_software_name` in ApiVersions): it proves its dialect on each connection, and what it speaks says
-    /// nothing about others.
+    /// A client of this product (`client_software_name` in ApiVersions): it proves its dialect on
+    /// each connection, and what it speaks says nothing about others.
     pub is_own_product: bool,
 }
 
@@ -46,7 +47,8 @@ struct Proofs {
     turns: u64,
 }
 
-/// What the callers of this node have proven. Bounded: the caller whose proof is the oldest is forgotten first.
+/// What the callers of this node have proven. Bounded: the caller whose proof is the oldest is
+/// forgotten first.
 #[derive(Debug)]
 pub struct CallerDialects {
     callers_max: usize,
@@ -95,7 +97,8 @@ impl CallerDialects {
         }
     }
 
-    /// What this caller proved last; else what was proven last from its address; else what anybody proved last.
+    /// What this caller proved last; else what was proven last from its address; else what anybody
+    /// proved last.
     pub fn recall(&self, caller: &Caller) -> Option<Dialect> {
         if caller.is_own_product {
             return None;

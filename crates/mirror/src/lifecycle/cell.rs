@@ -1,5 +1,5 @@
-//! One mirror partition led here, between its stored fact and its wish. Pure: decides which work is due, and takes results in; the keeper does
-//! the work.
+//! One mirror partition led here, between its stored fact and its wish. Pure: decides which work is
+//! due, and takes results in; the keeper does the work.
 
 use tarn_client::text_cut;
 use tarn_metadata::DesiredState;
@@ -19,10 +19,12 @@ use crate::transition::{Action, Event, PartitionRecord, RetryPolicy, step};
 const STORE_BACKOFF_MS: i64 = 100;
 /// Longest pause after the store did not answer.
 const STORE_BACKOFF_MS_MAX: i64 = 5_000;
-/// Pause before a preparation that could not be decided, or a stop step that failed, is tried again.
+/// Pause before a preparation that could not be decided, or a stop step that failed, is tried
+/// again.
 const AGAIN_MS: i64 = 1_000;
 
-/// How soon it is made sure that a fetcher runs; the pause doubles each time, so that thousands of quiet partitions cost nothing.
+/// How soon it is made sure that a fetcher runs; the pause doubles each time, so that thousands of
+/// quiet partitions cost nothing.
 const ENSURE_MS: i64 = 500;
 /// How often the pause doubles.
 const ENSURE_DOUBLES_MAX: u32 = 5;
@@ -159,8 +161,8 @@ impl Cell {
         }
     }
 
-    /// The state to show: where it is going if that is being stored. STOPPED is shown only when it is stored, because then (and not
-    /// before) the partition takes writes.
+    /// The state to show: where it is going if that is being stored. STOPPED is shown only when it
+    /// is stored, because then (and not before) the partition takes writes.
     pub(crate) fn shown(&self) -> &PartitionRecord {
         match &self.write {
             Some(write) if write.record.state != MirrorState::Stopped => &write.record,
@@ -177,7 +179,8 @@ impl Cell {
         }
     }
 
-    /// What the image says of the leadership here and of the topic at the source. A fetcher that works with something else is told at once.
+    /// What the image says of the leadership here and of the topic at the source. A fetcher that
+    /// works with something else is told at once.
     pub(crate) fn learn(&mut self, leader_epoch: i32, source_topic_id: Option<Uuid>) {
         if (self.leader_epoch, self.source_topic_id) == (leader_epoch, source_topic_id) {
             return;
@@ -195,7 +198,8 @@ impl Cell {
         self.change_offset = change_offset;
         if again {
             self.due_ms = 0;
-            // What is shown counts: a failure that is still being stored is one the operator has seen, too.
+            // What is shown counts: a failure that is still being stored is one the operator has
+            // seen, too.
             let is_failed = self.shown().state == MirrorState::Failed;
             let reset = desired == DesiredState::Mirroring && is_failed;
             self.on(
@@ -209,7 +213,8 @@ impl Cell {
         }
     }
 
-    /// Takes an event in. While a write is under way the newest event that means something waits for it.
+    /// Takes an event in. While a write is under way the newest event that means something waits
+    /// for it.
     pub(crate) fn on(&mut self, event: Event, at: Now) {
         if self.facts.is_none() || self.write.is_some() {
             if event != Event::Reconcile {
@@ -228,8 +233,9 @@ impl Cell {
             self.cancel_job();
         }
         if next.persist {
-            // Two ways end the time in which the log itself is known to be a prefix of the source's: a stop, and a preparation after it. What
-            // the log says then is kept as the sync point.
+            // Two ways end the time in which the log itself is known to be a prefix of the
+            // source's: a stop, and a preparation after it. What the log says then is kept as the
+            // sync point.
             let proven = self.now.state == MirrorState::Failed && !self.now.needs_preparation();
             let complete = match next.record.state {
                 MirrorState::Stopping => false,
@@ -315,7 +321,8 @@ impl Cell {
         }
     }
 
-    /// When [`Cell::due`] has work again as things are, epoch ms; `None`: when something happens, which wakes the keeper.
+    /// When [`Cell::due`] has work again as things are, epoch ms; `None`: when something happens,
+    /// which wakes the keeper.
     pub(crate) fn due_next_ms(&self) -> Option<i64> {
         let idle = self.facts.is_some() && self.write.is_none() && self.action == Action::Nothing;
         (self.job.is_none() && !idle).then_some(self.due_ms)
@@ -350,7 +357,8 @@ impl Cell {
                 self.store_failures = 0;
                 let entry = found.unwrap_or_default();
                 self.now = entry.record.clone();
-                // A wish was uttered that no leader has acted under yet: for a FAILED partition that means "now, and from zero".
+                // A wish was uttered that no leader has acted under yet: for a FAILED partition
+                // that means "now, and from zero".
                 let renewed = entry.change_offset < self.change_offset;
                 if renewed && self.now.state == MirrorState::Failed {
                     self.queued.get_or_insert(Event::OperatorReset);
@@ -403,7 +411,8 @@ impl Cell {
         );
     }
 
-    /// The fetcher has let go: the sync point is final. `None` = the log could not be looked at, try again.
+    /// The fetcher has let go: the sync point is final. `None` = the log could not be looked at,
+    /// try again.
     pub(crate) fn quiesced(&mut self, log: Option<(Option<i32>, i64)>, at: Now) {
         let Some(write) = &mut self.write else { return };
         let Some((latest_epoch, log_end)) = log else {
@@ -427,7 +436,8 @@ impl Cell {
         self.delayed(reason, at.ms);
     }
 
-    /// As [`Cell::again`], for so long at most; then it is a failure, which is retried ever more rarely.
+    /// As [`Cell::again`], for so long at most; then it is a failure, which is retried ever more
+    /// rarely.
     pub(crate) fn undecided(&mut self, reason: String, limit_ms: i64, at: Now) {
         let since_ms = self.undecided_since_ms.unwrap_or(at.ms);
         if at.ms.saturating_sub(since_ms) >= limit_ms {
@@ -446,7 +456,8 @@ impl Cell {
         self.delay = Some((reason, since));
     }
 
-    /// A failure reported by the data plane or the refresh. The same text on a FAILED partition is not a new failure.
+    /// A failure reported by the data plane or the refresh. The same text on a FAILED partition is
+    /// not a new failure.
     pub(crate) fn fail(&mut self, failure: FetchFailure, at: Now) {
         let text = text_cut(&failure.text).to_owned();
         let failure = FetchFailure { text, ..failure };
@@ -464,7 +475,8 @@ impl Cell {
         }
     }
 
-    /// The source answers: what FAILED because it could not be reached is retried now. True when that ended a wait.
+    /// The source answers: what FAILED because it could not be reached is retried now. True when
+    /// that ended a wait.
     pub(crate) fn source_answers(&mut self) -> bool {
         let waits = self.action == Action::AwaitRetry && self.lacks_source;
         if waits {

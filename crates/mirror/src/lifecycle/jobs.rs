@@ -16,7 +16,8 @@ use crate::transition::{Event, PartitionRecord};
 
 type Place = (Uuid, i32);
 
-/// Frees a partition whose job panics, with a word: without it the job would count as running for ever.
+/// Frees a partition whose job panics, with a word: without it the job would count as running for
+/// ever.
 struct PanicWord<'a> {
     life: &'a LifeCycle,
     place: Place,
@@ -85,7 +86,8 @@ impl LifeCycle {
         }
     }
 
-    /// Ends fetching, then looks at the log: from here on nothing is mirrored, so the sync point is final.
+    /// Ends fetching, then looks at the log: from here on nothing is mirrored, so the sync point is
+    /// final.
     async fn quiesce(&self, place: Place, generation: u64, partition: &MirrorPartition) {
         // Before its turn: a disk that does not answer keeps no turns of others.
         self.tools.data.remove_partition(partition).await;
@@ -106,8 +108,9 @@ impl LifeCycle {
         self.finish(place, generation, |cell, at| cell.quiesced(log, at));
     }
 
-    /// Asks for the epoch that the stop sequence needs, before its turn: what many partitions ask for goes into one decision, while those that
-    /// ask in their turn wait for one decision after the other.
+    /// Asks for the epoch that the stop sequence needs, before its turn: what many partitions ask
+    /// for goes into one decision, while those that ask in their turn wait for one decision after
+    /// the other.
     fn ask_for_epoch(&self, partition: &MirrorPartition) {
         let (topic_id, index) = (partition.topic_id, partition.partition);
         let Ok(found) = self.tools.replicas.partition_by_id(&topic_id, index) else {
@@ -203,7 +206,8 @@ impl LifeCycle {
             let life = life.clone();
             Box::pin(async move { life.persist_intent(place, generation, offset).await })
         });
-        // A fetcher that was told to go on just before the divergence was reported must not run beside the preparation.
+        // A fetcher that was told to go on just before the divergence was reported must not run
+        // beside the preparation.
         self.tools.data.remove_partition(partition).await;
         let outcome = self.tools.data.prepare(request, intent).await;
         self.finish(place, generation, |cell, at| match outcome {
@@ -219,7 +223,8 @@ impl LifeCycle {
         });
     }
 
-    /// Stores "about to cut to this offset" before anything is cut. Refused when the preparation it belongs to is of the past.
+    /// Stores "about to cut to this offset" before anything is cut. Refused when the preparation it
+    /// belongs to is of the past.
     async fn persist_intent(
         &self,
         place: Place,

@@ -21,7 +21,8 @@ use crate::store::table::{Entry, StateKey, Write};
 /// Pause between two passes while something is due soon or waits for what tells nobody.
 const PASS_MS: u64 = 500;
 
-/// Longest pause between two passes. What changes wakes the keeper; a pass looks at every cell, which thousands of quiet partitions would pay for.
+/// Longest pause between two passes. What changes wakes the keeper; a pass looks at every cell,
+/// which thousands of quiet partitions would pay for.
 const PASS_MS_MAX: u64 = 5_000;
 
 /// Shortest pause between two passes, so that what comes together goes out in one batch.
@@ -49,8 +50,9 @@ struct Pass {
 }
 
 impl Pass {
-    /// Takes a cell in; all cells of a topic come one after the other. `open` is the last topic that has one that is not stopped: asking the
-    /// store about a topic before all of it is stopped here would cost a read of all its states at every pass.
+    /// Takes a cell in; all cells of a topic come one after the other. `open` is the last topic
+    /// that has one that is not stopped: asking the store about a topic before all of it is stopped
+    /// here would cost a read of all its states at every pass.
     fn count_stopped(&mut self, open: &mut Option<Uuid>, topic_id: Uuid, cell: &Cell) {
         if !cell.is_stopped() {
             self.stopped.remove(&topic_id);
@@ -158,7 +160,8 @@ impl LifeCycle {
             && state != MirrorState::Stopping
     }
 
-    /// Tells the replica room who may append. STOPPING is told by the stop sequence itself, when fetching has ended.
+    /// Tells the replica room who may append. STOPPING is told by the stop sequence itself, when
+    /// fetching has ended.
     fn guard(&self, cell: &mut Cell) {
         if !self.wants_guard(cell) {
             return;
@@ -235,7 +238,8 @@ impl LifeCycle {
         let answers = self.tools.store.write(batch).await;
         let failed = self.written(writes, answers);
         self.wake.notify_one();
-        // FAILED by the refresh, or told to go on just before the failure was reported: nothing is copied in FAILED.
+        // FAILED by the refresh, or told to go on just before the failure was reported: nothing is
+        // copied in FAILED.
         let data = &self.tools.data;
         let ended: Vec<_> = failed.iter().map(|p| data.remove_partition(p)).collect();
         for ended in ended {
@@ -270,7 +274,8 @@ impl LifeCycle {
         failed
     }
 
-    /// Marks topics of which every partition is STOPPED, so that nobody needs the coordinator for them any more (docs/mirroring.md §1.2).
+    /// Marks topics of which every partition is STOPPED, so that nobody needs the coordinator for
+    /// them any more (docs/mirroring.md §1.2).
     fn mark_stopped(self: &Arc<Self>, candidates: BTreeMap<Uuid, (Str, i64)>) {
         let Ok(permit) = self.marking.clone().try_acquire_owned() else {
             return;

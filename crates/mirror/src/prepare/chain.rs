@@ -1,8 +1,10 @@
-//! Comparing two chains of leader epochs by asking the other side, one epoch at a time (KIP-101, KIP-279). Pure.
+//! Comparing two chains of leader epochs by asking the other side, one epoch at a time (KIP-101,
+//! KIP-279). Pure.
 //!
-//! The question is OffsetForLeaderEpoch: "for the largest epoch you have that is not above E, where does it end?". Walking down our
-//! own epochs finds the offset up to which both logs can agree *as far as epochs tell*. Epochs are local to a cluster: what both
-//! sides wrote on their own after they parted may carry equal numbers, so callers bound the walk to what was mirrored.
+//! The question is OffsetForLeaderEpoch: "for the largest epoch you have that is not above E, where
+//! does it end?". Walking down our own epochs finds the offset up to which both logs can agree *as
+//! far as epochs tell*. Epochs are local to a cluster: what both sides wrote on their own after
+//! they parted may carry equal numbers, so callers bound the walk to what was mirrored.
 
 /// Our side: epochs with the offset of their first record, ascending in both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +60,8 @@ impl EpochChain {
 pub enum ChainMatch {
     /// The chains agree up to this offset, at most our end.
     UpTo(i64),
-    /// The other side knows none of our epochs. No proof of anything: it may be too old to keep epochs.
+    /// The other side knows none of our epochs. No proof of anything: it may be too old to keep
+    /// epochs.
     Nothing,
     /// The other side cannot be asked (release, permission).
     NotAskable,
@@ -93,7 +96,8 @@ impl ChainWalk {
             .map_or(ChainStep::Done(ChainMatch::Nothing), ChainStep::Ask)
     }
 
-    /// Takes the answer to the epoch that was asked: the epoch found (−1 = none) and its end offset (−1 = unknown).
+    /// Takes the answer to the epoch that was asked: the epoch found (−1 = none) and its end offset
+    /// (−1 = unknown).
     ///
     /// # Errors
     /// A text when the answer cannot be: an epoch above the one that was asked.
@@ -145,7 +149,8 @@ mod tests {
 
     use super::*;
 
-    /// How a Kafka leader answers (an epoch above its latest is unknown; one below its first ends where that begins).
+    /// How a Kafka leader answers (an epoch above its latest is unknown; one below its first ends
+    /// where that begins).
     fn answer(theirs: &EpochChain, asked: i32) -> (i32, i64) {
         let latest = theirs.entries.last().map_or(-1, |&(e, _)| e);
         if asked > latest {

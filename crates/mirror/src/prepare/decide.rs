@@ -1,7 +1,9 @@
-//! How much of a local log must go before it can be mirrored on top of (docs/mirroring.md §2.4). Pure: facts in, decision out.
+//! How much of a local log must go before it can be mirrored on top of (docs/mirroring.md §2.4).
+//! Pure: facts in, decision out.
 //!
-//! Rules, in order of weight: an absence never cuts; what this mirror wrote may be cut to what the source has; what anybody else wrote
-//! is given up only with consent; everything is given up only when the source has something to put in its place, or with consent.
+//! Rules, in order of weight: an absence never cuts; what this mirror wrote may be cut to what the
+//! source has; what anybody else wrote is given up only with consent; everything is given up only
+//! when the source has something to put in its place, or with consent.
 
 use super::chain::{ChainMatch, EpochChain};
 
@@ -80,7 +82,8 @@ pub enum Decision {
     RetryLater(String),
 }
 
-/// The offset above which our log cannot be shared with the source, whatever epochs say. `None` = the look-up has no answer yet.
+/// The offset above which our log cannot be shared with the source, whatever epochs say. `None` =
+/// the look-up has no answer yet.
 pub fn shared_at_most(local: &LocalFacts, lookup: &Lookup) -> Option<i64> {
     let end = local.chain.end();
     if local.occasion == Occasion::Divergence {

@@ -48,7 +48,8 @@ fn failback_cuts_inside_the_last_mirrored_epoch_too() {
 
 #[test]
 fn equal_epoch_numbers_of_two_clusters_are_not_taken_for_agreement() {
-    // Epoch 11 exists on both sides, written apart: only the look-up knows, so the walk is bounded by it.
+    // Epoch 11 exists on both sides, written apart: only the look-up knows, so the walk is bounded
+    // by it.
     let ours = local(&[(0, 0), (11, 10)], 20);
     assert_eq!(shared_at_most(&ours, &Lookup::Epoch(0)), Some(10));
 }
@@ -209,7 +210,8 @@ proptest! {
     }
 }
 
-/// A log that shares nothing with ours is given up only where topic ids say that it is the same topic.
+/// A log that shares nothing with ours is given up only where topic ids say that it is the same
+/// topic.
 #[test]
 fn without_topic_ids_nothing_is_given_up_for_a_log_that_shares_nothing() {
     let ours = LocalFacts {

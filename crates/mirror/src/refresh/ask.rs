@@ -1,4 +1,5 @@
-//! Questions to a source that both the refresh and the add command ask, with their answers brought into the form of decisions.
+//! Questions to a source that both the refresh and the add command ask, with their answers brought
+//! into the form of decisions.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -41,7 +42,8 @@ pub async fn within<T>(
 pub struct UsableConfigs {
     /// Set on the topic there, and valid here.
     pub own: Vec<(Str, Str)>,
-    /// Decided by the source's brokers or defaults, and another value than a topic has here by itself.
+    /// Decided by the source's brokers or defaults, and another value than a topic has here by
+    /// itself.
     pub carried: Vec<(Str, Str)>,
     /// What is left out although it is not excluded, with the reason.
     pub skipped: Vec<String>,
@@ -86,7 +88,8 @@ pub fn usable_configs(
     usable
 }
 
-/// What a source says of topics that are to join: facts for the decision, and those that would close a loop, with the mirror that does.
+/// What a source says of topics that are to join: facts for the decision, and those that would
+/// close a loop, with the mirror that does.
 pub async fn joining(
     tools: &Tools,
     source: &Arc<dyn Source>,
@@ -101,8 +104,8 @@ pub async fn joining(
     Ok((facts, loops))
 }
 
-/// Topics at the source as facts for a decision: partitions, id, usable configs. A topic whose configs cannot be read is taken without them;
-/// the next refresh sets them.
+/// Topics at the source as facts for a decision: partitions, id, usable configs. A topic whose
+/// configs cannot be read is taken without them; the next refresh sets them.
 async fn facts(
     source: &Arc<dyn Source>,
     topics: &[SourceTopic],
@@ -136,7 +139,8 @@ async fn facts(
     Ok(topics.iter().map(fact).collect())
 }
 
-/// Topics that the source itself mirrors from this cluster, with the mirror that does: adding them here would close a loop.
+/// Topics that the source itself mirrors from this cluster, with the mirror that does: adding them
+/// here would close a loop.
 fn looping(mirrors: &[ForeignMirror]) -> BTreeMap<Str, Str> {
     let pairs = mirrors
         .iter()
@@ -151,7 +155,8 @@ pub fn loop_text(topic: &str, foreign_mirror: &str) -> String {
     )
 }
 
-/// Source topics that patterns name: matched by `wanted` and not by `without`; internal topics never.
+/// Source topics that patterns name: matched by `wanted` and not by `without`; internal topics
+/// never.
 pub async fn select(
     mut topics: Vec<SourceTopic>,
     wanted: &Arc<Patterns>,
@@ -178,7 +183,8 @@ mod tests {
             .collect()
     }
 
-    /// What the source's broker decides is carried where this broker would decide otherwise, and only there.
+    /// What the source's broker decides is carried where this broker would decide otherwise, and
+    /// only there.
     #[test]
     fn an_inherited_value_is_carried_only_where_it_differs_from_what_holds_here() {
         let entries = SourceEntries {

@@ -1,4 +1,5 @@
-//! What a refresh does with the source's other topics: those that match the patterns join, members that an exclusion matches are failed over.
+//! What a refresh does with the source's other topics: those that match the patterns join, members
+//! that an exclusion matches are failed over.
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ use crate::dialect::MirrorError;
 use crate::seam::{Source, SourceError, SourceTopic};
 
 impl Refresher {
-    /// Patterns: source topics that match join, members that a written exclusion matches are failed over.
+    /// Patterns: source topics that match join, members that a written exclusion matches are failed
+    /// over.
     pub(super) async fn discover(
         &self,
         mirror: &Str,

@@ -1,5 +1,5 @@
-//! Who wants a mirror to be refreshed before its time: an operator (everything, at once) or the data plane (one topic, limited in rate). Pure
-//! but for the lock and the bell around it.
+//! Who wants a mirror to be refreshed before its time: an operator (everything, at once) or the
+//! data plane (one topic, limited in rate). Pure but for the lock and the bell around it.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tarn_wire::Str;
 use tokio::sync::Notify;
 
-/// Shortest time between two looks at one topic that the data plane asks for; doubled with each that follows at once, up to the refresh
-/// interval.
+/// Shortest time between two looks at one topic that the data plane asks for; doubled with each
+/// that follows at once, up to the refresh interval.
 const TOPIC_PAUSE_MS_MIN: i64 = 1_000;
 
 /// Most topics that are remembered; beyond it the next refresh of everything serves them.
@@ -98,7 +98,8 @@ impl Kicks {
 mod tests {
     use super::*;
 
-    /// A topic somebody asks for all the time is looked at ever more rarely, and its neighbours are not held up by it.
+    /// A topic somebody asks for all the time is looked at ever more rarely, and its neighbours are
+    /// not held up by it.
     #[test]
     fn wishes_of_the_data_plane_are_limited_by_topic() {
         let (kicks, t, u) = (Kicks::default(), Str::from("t"), Str::from("u"));

@@ -1,4 +1,5 @@
-//! What a refresh does with the members of its mirror: growth, source ids, topics to fail over, wanted topics.
+//! What a refresh does with the members of its mirror: growth, source ids, topics to fail over,
+//! wanted topics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

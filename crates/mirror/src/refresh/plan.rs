@@ -11,8 +11,9 @@ use crate::seam::{SourceTopic, TopicAnswer};
 /// Text of a partition whose topic is gone at the source; tools of the late generation look for it.
 pub const DELETED_TEXT: &str = "The source topic is deleted.";
 
-/// Looks in a row that must say "absent" before a topic counts as deleted. The data plane has double-checked each of them. Time must have
-/// passed between them too: `mirror.source.topic.deletion.after.ms`.
+/// Looks in a row that must say "absent" before a topic counts as deleted. The data plane has
+/// double-checked each of them. Time must have passed between them too:
+/// `mirror.source.topic.deletion.after.ms`.
 pub const ABSENCES_MIN: u32 = 2;
 
 /// An absence that lasts.
@@ -189,7 +190,8 @@ mod tests {
         }
     }
 
-    /// Two looks within half a second are no deletion; with the policy `stop` they would be a failover.
+    /// Two looks within half a second are no deletion; with the policy `stop` they would be a
+    /// failover.
     #[test]
     fn an_absence_needs_time_as_well_as_two_looks() {
         let key = tarn_wire::messages::ConfigRecord {

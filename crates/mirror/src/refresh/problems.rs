@@ -1,6 +1,8 @@
-//! What a mirror's refresh cannot do, for describe: each problem with its text and since when, said in the log once when it appears.
+//! What a mirror's refresh cannot do, for describe: each problem with its text and since when, said
+//! in the log once when it appears.
 //!
-//! Nothing in it decides anything. Bounded: texts are cut, problems and log lines are limited in number.
+//! Nothing in it decides anything. Bounded: texts are cut, problems and log lines are limited in
+//! number.
 //!
 //! Guards F-11: what only the log knows, an operator does not know.
 

@@ -1,5 +1,6 @@
-//! The task of one mirror: when it asks, and the steps of a refresh. Each step fails by itself: what one broker of the source, one topic or one
-//! permission spoils leaves the other steps alone. What the steps do with members is in [`super::members`], with the source's other topics in
+//! The task of one mirror: when it asks, and the steps of a refresh. Each step fails by itself:
+//! what one broker of the source, one topic or one permission spoils leaves the other steps alone.
+//! What the steps do with members is in [`super::members`], with the source's other topics in
 //! [`super::discovery`], with configs in [`super::configs`].
 
 use std::collections::BTreeMap;
@@ -24,7 +25,8 @@ use crate::seam::{FailureKind, Source, SourceError, SourceTopic, TopicAnswer};
 /// Shortest pause between two looks at the source of one mirror.
 const PAUSE_MS_MIN: u64 = 200;
 
-/// First pause after a refresh that could not ask the source at all; doubled with each that follows.
+/// First pause after a refresh that could not ask the source at all; doubled with each that
+/// follows.
 const FAILED_PAUSE_MS_MIN: i64 = 2_000;
 
 /// Longest pause after such a refresh: a source that is back is noticed soon.
@@ -33,7 +35,8 @@ const FAILED_PAUSE_MS_MAX: i64 = 8_000;
 /// How long one step of a refresh may take.
 const STEP_MS_MAX: u64 = 60_000;
 
-/// Shortest time between two log lines about a source that cannot be asked, when only the text changes.
+/// Shortest time between two log lines about a source that cannot be asked, when only the text
+/// changes.
 const LOG_AGAIN_MS: i64 = 60_000;
 
 /// What the task of one mirror remembers between two looks.
@@ -91,7 +94,8 @@ impl Refresher {
         }
     }
 
-    /// Does what is due: everything, or the topics somebody waits for. Gives the time until something is due again.
+    /// Does what is due: everything, or the topics somebody waits for. Gives the time until
+    /// something is due again.
     async fn look(
         &self,
         mirror: &Str,
@@ -190,7 +194,8 @@ impl Refresher {
         Ok(())
     }
 
-    /// Looks at single topics whose fetching met something that fresh metadata may explain. Whoever answers has proven to be the right cluster.
+    /// Looks at single topics whose fetching met something that fresh metadata may explain. Whoever
+    /// answers has proven to be the right cluster.
     async fn some(
         &self,
         mirror: &Str,
@@ -212,7 +217,8 @@ impl Refresher {
         running.status.lock().problems.take(mirror, found, now_ms);
     }
 
-    /// Asks about members, tells the data plane, and fails what can only be failed. Leaves the plan in `memory`.
+    /// Asks about members, tells the data plane, and fails what can only be failed. Leaves the plan
+    /// in `memory`.
     async fn members(
         &self,
         mirror: &Str,
@@ -309,7 +315,8 @@ impl Refresher {
             .map(|_| ())
     }
 
-    /// Keeps why the source cannot be asked for describe, and logs it once when it appears, limited in rate when it changes.
+    /// Keeps why the source cannot be asked for describe, and logs it once when it appears, limited
+    /// in rate when it changes.
     fn note(&self, mirror: &Str, running: &Running, error: Option<&SourceError>) {
         let now_ms = (self.tools.clock)();
         let mut status = running.status.lock();

@@ -140,7 +140,8 @@ impl MirrorService {
         } else if names.is_empty() {
             image.mirrors().map(|(n, _)| n.clone()).collect()
         } else {
-            // Named again, a mirror is described once: each description costs what the mirror has partitions.
+            // Named again, a mirror is described once: each description costs what the mirror has
+            // partitions.
             let mut seen = HashSet::new();
             let is_new = |name: &Str| seen.insert(name.clone());
             names.into_iter().filter(is_new).collect()
@@ -189,8 +190,8 @@ impl MirrorService {
         MirrorReply::new(ApiKey::DESCRIBE_MIRRORS, response)
     }
 
-    /// Last mirror epochs for a cluster that we mirror(ed) from, with one read of the store for all. Nothing if no mirror of ours has it as
-    /// its source.
+    /// Last mirror epochs for a cluster that we mirror(ed) from, with one read of the store for
+    /// all. Nothing if no mirror of ours has it as its source.
     async fn look_up(
         &self,
         cluster: &str,
@@ -250,7 +251,8 @@ impl MirrorService {
     }
 }
 
-/// What one mirror says of one partition: its membership if it is a member, and what the store answered.
+/// What one mirror says of one partition: its membership if it is a member, and what the store
+/// answered.
 fn answer_of(
     member: Option<&Membership>,
     stored: Option<Result<Option<Entry>, MirrorError>>,
@@ -282,7 +284,8 @@ fn worse(a: LookupAnswer, b: LookupAnswer) -> LookupAnswer {
     }
 }
 
-/// An early caller takes an error for "not yet" and asks for ever: a mirror that does not exist, or has nothing to show, is left out.
+/// An early caller takes an error for "not yet" and asks for ever: a mirror that does not exist, or
+/// has nothing to show, is left out.
 fn early_mirror(mirror: Described) -> Option<early::DescribedMirror> {
     let topic = |t: DescribedTopic| early::DescribedMirrorTopic {
         topic_name: t.name,
@@ -334,8 +337,8 @@ fn early_partition(p: DescribedPartition) -> early::DescribedMirrorPartition {
     }
 }
 
-/// Operations of a mirror by their ACL code (CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11). Without an
-/// authoriser all of them are allowed.
+/// Operations of a mirror by their ACL code (CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8,
+/// DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11). Without an authoriser all of them are allowed.
 const OPERATIONS: i32 = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11;
 
 fn late_mirror(mirror: Described, dialect: Dialect, operations: bool) -> late::DescribedMirror {

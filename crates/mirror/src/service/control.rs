@@ -1,4 +1,5 @@
-//! Keys 94–96, 102–105: what changes something. Create and add ask the source first; the others never do.
+//! Keys 94–96, 102–105: what changes something. Create and add ask the source first; the others
+//! never do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -229,7 +230,8 @@ impl MirrorService {
         Ok(results)
     }
 
-    /// Large requests are decided in parts; each topic is all or nothing anyway, and the last part stores the patterns.
+    /// Large requests are decided in parts; each topic is all or nothing anyway, and the last part
+    /// stores the patterns.
     async fn decide_adds(&self, mut add: AddTopics) -> Result<Vec<TopicResult>, MirrorError> {
         let mut results = Vec::new();
         let topics = std::mem::take(&mut add.topics);
@@ -266,7 +268,8 @@ impl MirrorService {
         Ok(results)
     }
 
-    /// Asks the source about everything an add names. Nothing has been changed when it cannot be reached.
+    /// Asks the source about everything an add names. Nothing has been changed when it cannot be
+    /// reached.
     async fn ask_source(&self, named: &Named) -> Result<Vec<AddTopic>, MirrorError> {
         let image = self.tools.metadata.image();
         let config = MirrorConfig::of(&image, &named.mirror, &self.tools.settings);
@@ -277,8 +280,9 @@ impl MirrorService {
                 .data
                 .probe(config.source_settings(&named.mirror, &self.tools.settings)),
         };
-        // What the mirror's own connections know may be of the past (a source that was away, an address that was another cluster's): only a
-        // source that is asked afresh may be called unreachable.
+        // What the mirror's own connections know may be of the past (a source that was away, an
+        // address that was another cluster's): only a source that is asked afresh may be called
+        // unreachable.
         let questions = async {
             match self.questions(named, &config, &source).await {
                 Err(_) => {

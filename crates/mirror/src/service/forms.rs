@@ -1,5 +1,6 @@
-//! Requests in every dialect become one form here, by strict decoding (docs/mirror-protocol.md §3). One table says which forms there
-//! are and what each proves about its sender; not here: what is done with the proof.
+//! Requests in every dialect become one form here, by strict decoding (docs/mirror-protocol.md §3).
+//! One table says which forms there are and what each proves about its sender; not here: what is
+//! done with the proof.
 
 use bytes::Bytes;
 use tarn_wire::messages as m;
@@ -108,7 +109,8 @@ pub enum MirrorRequest {
     Bump(m::BumpLeaderEpochsRequest),
 }
 
-/// Most elements in the lists of one request: as the other requests have it by default (`request.max.elements`).
+/// Most elements in the lists of one request: as the other requests have it by default
+/// (`request.max.elements`).
 const ELEMENTS_MAX: usize = 100_000;
 
 fn strict<M: Message>(body: &Bytes) -> Option<M> {
@@ -149,7 +151,8 @@ pub struct Parsed {
 pub enum Proof {
     /// Nothing.
     Nothing,
-    /// What is inside makes one generation likely; a connection that has proven another one is believed.
+    /// What is inside makes one generation likely; a connection that has proven another one is
+    /// believed.
     Content(Dialect),
     /// Only this generation sends it.
     Form(Dialect),
@@ -177,8 +180,9 @@ const fn all(
     }
 }
 
-/// What is accepted, and what each form proves. Tried from top to bottom: the first that decodes to the last byte is it. The next
-/// generation's forms differ strictly from late in nothing that is served yet.
+/// What is accepted, and what each form proves. Tried from top to bottom: the first that decodes to
+/// the last byte is it. The next generation's forms differ strictly from late in nothing that is
+/// served yet.
 static FORMS: &[Form] = {
     use Dialect::{Early, Late};
     &[
@@ -250,7 +254,8 @@ impl Form {
             (WireDialect::Only(Dialect::Early), Senders::Only(dialect)) => {
                 dialect == Dialect::Early
             }
-            // The null list of a describe is harmless, and late knows everything else that next sends.
+            // The null list of a describe is harmless, and late knows everything else that next
+            // sends.
             (WireDialect::Only(_), Senders::Only(dialect)) => dialect != Dialect::Early,
         }
     }
@@ -302,7 +307,8 @@ fn nothing(_: &MirrorRequest) -> Option<Dialect> {
     None
 }
 
-/// Late tools ask the source for its id and put it into the definition; early tools send the operator's file as it is.
+/// Late tools ask the source for its id and put it into the definition; early tools send the
+/// operator's file as it is.
 fn create_tells(request: &MirrorRequest) -> Option<Dialect> {
     let MirrorRequest::Create { configs, .. } = request else {
         return None;

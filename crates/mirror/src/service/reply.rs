@@ -1,4 +1,5 @@
-//! Answers in the caller's dialect. The only place where symbolic errors become numbers and states become names.
+//! Answers in the caller's dialect. The only place where symbolic errors become numbers and states
+//! become names.
 
 use tarn_wire::messages as m;
 use tarn_wire::messages::{
@@ -33,8 +34,8 @@ macro_rules! bodies {
         })*
 
         impl MirrorReply {
-            /// The whole response with length and header. One that cannot be encoded tells `code` instead, and the reason
-            /// comes along. Errors: not even that can be encoded.
+            /// The whole response with length and header. One that cannot be encoded tells `code`
+            /// instead, and the reason comes along. Errors: not even that can be encoded.
             pub fn frame(
                 &self,
                 correlation_id: i32,
@@ -149,8 +150,9 @@ pub(super) fn refusal(key: ApiKey, dialect: Dialect, error: &MirrorError) -> Mir
     }
 }
 
-/// Answers 105: nothing but a result when all went well, and otherwise each refused partition with its reason. The top-level code is an
-/// error of the whole, or the first refusal when nothing else was asked.
+/// Answers 105: nothing but a result when all went well, and otherwise each refused partition with
+/// its reason. The top-level code is an error of the whole, or the first refusal when nothing else
+/// was asked.
 pub(super) fn bumped(
     dialect: Dialect,
     outcome: Result<(Vec<BumpRefusal>, usize), MirrorError>,
@@ -283,8 +285,9 @@ struct With<'a> {
     results: &'a [TopicResult],
 }
 
-/// Answers with a result per topic: 95, 96, 102, 103. The top-level code is the error of the whole, or one of the topics' when none of them
-/// succeeded: a client that looks only there must not take a request that did something for a failed one.
+/// Answers with a result per topic: 95, 96, 102, 103. The top-level code is the error of the whole,
+/// or one of the topics' when none of them succeeded: a client that looks only there must not take
+/// a request that did something for a failed one.
 pub(super) fn topics(
     key: ApiKey,
     dialect: Dialect,
@@ -307,8 +310,9 @@ pub(super) fn topics(
     }
 }
 
-/// What a request says as a whole whose topics all failed: the first error that is about a topic of a mirror. A pattern over all topics of
-/// the cluster names ordinary ones too, and "unknown mirror" would be wrong about the mirror.
+/// What a request says as a whole whose topics all failed: the first error that is about a topic of
+/// a mirror. A pattern over all topics of the cluster names ordinary ones too, and "unknown mirror"
+/// would be wrong about the mirror.
 fn common_error(results: &[TopicResult]) -> Option<MirrorError> {
     let errors: Option<Vec<&MirrorError>> = results.iter().map(|t| t.error.as_ref()).collect();
     let errors = errors?;

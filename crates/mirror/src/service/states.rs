@@ -1,5 +1,6 @@
-//! Keys 100, 101: reading and writing states at their coordinator. Between our own brokers the topic id travels as a tag and bytes are those
-//! of our own enum; foreign callers get their dialect's.
+//! Keys 100, 101: reading and writing states at their coordinator. Between our own brokers the
+//! topic id travels as a tag and bytes are those of our own enum; foreign callers get their
+//! dialect's.
 
 use std::collections::HashSet;
 
@@ -151,8 +152,8 @@ fn late_topic(topic: read::ReadMirrorTopicResult) -> late_read::ReadMirrorTopicR
     }
 }
 
-/// Answers 101: after the records are durable. Every fence has to be in the request, and none may be ahead of what this node knows: a number
-/// from nowhere would fence every real leader.
+/// Answers 101: after the records are durable. Every fence has to be in the request, and none may
+/// be ahead of what this node knows: a number from nowhere would fence every real leader.
 pub(super) async fn write(
     store: &StateStore,
     image: &Image,
@@ -200,7 +201,8 @@ pub(super) async fn write(
     write_reply(topics, dialect)
 }
 
-/// Whether a write is about a partition of this mirror, under an epoch and a wish that this node knows.
+/// Whether a write is about a partition of this mirror, under an epoch and a wish that this node
+/// knows.
 fn check_known(image: &Image, name: &Str, write: &Write) -> Result<(), MirrorError> {
     let key = &write.key;
     let unknown = || MirrorError::UnknownTopic(name.to_string());

@@ -1,4 +1,5 @@
-//! What mirrors want by pattern, compiled once per change of their lists: every unknown name that a client asks for is held against it.
+//! What mirrors want by pattern, compiled once per change of their lists: every unknown name that a
+//! client asks for is held against it.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ impl WantedTopics {
         self.held = held;
     }
 
-    /// The compiled lists of an image; cheap unless it is a new one, and then only what changed is compiled.
+    /// The compiled lists of an image; cheap unless it is a new one, and then only what changed is
+    /// compiled.
     pub(super) fn of(&mut self, image: &Image, settings: &BrokerSettings) -> Arc<Vec<Lists>> {
         if self.offset == Some(image.offset()) {
             return self.compiled.clone();

@@ -1,7 +1,9 @@
-//! Compares batches of local logs with the source's, many partitions with few requests ([`crate::content`] judges).
+//! Compares batches of local logs with the source's, many partitions with few requests
+//! ([`crate::content`] judges).
 //!
-//! For each partition the last local batch below the offset up to which both logs should agree; where the source has nothing left of it,
-//! the first batch that both have. One small Fetch for hundreds of partitions, outside of fetch sessions and on a shared connection.
+//! For each partition the last local batch below the offset up to which both logs should agree;
+//! where the source has nothing left of it, the first batch that both have. One small Fetch for
+//! hundreds of partitions, outside of fetch sessions and on a shared connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -212,7 +214,8 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Where the source has nothing left of our last batch: the first batch that it has, if we have it too.
+    /// Where the source has nothing left of our last batch: the first batch that it has, if we have
+    /// it too.
     async fn compare_first_common(
         &self,
         second: Vec<(usize, i64)>,

@@ -1,4 +1,5 @@
-//! Where leader epochs end at the source (OffsetForLeaderEpoch), for many partitions of one broker at once.
+//! Where leader epochs end at the source (OffsetForLeaderEpoch), for many partitions of one broker
+//! at once.
 
 use std::collections::HashMap;
 

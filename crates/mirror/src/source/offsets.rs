@@ -1,4 +1,5 @@
-//! Questions about log bounds, and everything a preparation asks of the leader of one source partition.
+//! Questions about log bounds, and everything a preparation asks of the leader of one source
+//! partition.
 
 use std::sync::Arc;
 

@@ -37,7 +37,8 @@ const FETCH_MIN: i16 = 4;
 
 /// Who the source is. Also tells a source that is too old to be fetched from.
 pub(super) async fn cluster(client: &SourceClient) -> Result<SourceCluster, SourceError> {
-    // The id is what is asked for here, so another cluster's is an answer too; nothing else of what it says is.
+    // The id is what is asked for here, so another cluster's is an answer too; nothing else of what
+    // it says is.
     let cluster = client.cluster()?;
     let outcome = cluster.metadata(&MetadataTopics::None).await;
     if let Err(ClientError::WrongCluster { found, .. }) = outcome {
@@ -197,7 +198,8 @@ pub(crate) fn source_topic(topic: &MetadataResponseTopic) -> Result<SourceTopic,
     })
 }
 
-/// Entries that were set on the topics themselves, and what else decides how their records are kept. A topic that fails spoils only itself.
+/// Entries that were set on the topics themselves, and what else decides how their records are
+/// kept. A topic that fails spoils only itself.
 pub(super) async fn configs(
     client: &SourceClient,
     names: Vec<Str>,

@@ -1,6 +1,8 @@
-//! The records of `__mirror_state`: keys of the late form, our value version 1, and the late values of version 0 (docs/mirror-protocol.md §7.2).
+//! The records of `__mirror_state`: keys of the late form, our value version 1, and the late values
+//! of version 0 (docs/mirror-protocol.md §7.2).
 //!
-//! We write type 2 only: our value holds the last mirror epoch too, so one record changes both. Type 1 is read.
+//! We write type 2 only: our value holds the last mirror epoch too, so one record changes both.
+//! Type 1 is read.
 
 use bytes::Bytes;
 use tarn_wire::messages::{

@@ -1,4 +1,5 @@
-//! One partition of `__mirror_state` on the coordinator runtime: replays records into the table and turns writes and tombstones into records.
+//! One partition of `__mirror_state` on the coordinator runtime: replays records into the table and
+//! turns writes and tombstones into records.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ impl Shard for MirrorShard {
             ),
             Err(error) => {
                 let text = format!("mirror state record at offset {}: {error}", record.offset);
-                // Skipped without a trace it would look like "nothing there", and that may cost a log.
+                // Skipped without a trace it would look like "nothing there", and that may cost a
+                // log.
                 if let Ok(Stored::State(key, _)) = decode(&record.key, None) {
                     self.table.replay_unreadable(key, &text);
                 }
@@ -51,7 +53,8 @@ impl MirrorShard {
         &self.table
     }
 
-    /// Decides a batch of writes: a refused one spoils only itself. Gives the records and one result per write.
+    /// Decides a batch of writes: a refused one spoils only itself. Gives the records and one
+    /// result per write.
     pub fn write(
         &self,
         writes: &[Write],
@@ -75,8 +78,9 @@ impl MirrorShard {
         (records, results)
     }
 
-    /// Tombstones for every key that `live` does not know any more. The keys leave the table when the tombstones are replayed, that is after
-    /// they were appended: a failed append finds them again.
+    /// Tombstones for every key that `live` does not know any more. The keys leave the table when
+    /// the tombstones are replayed, that is after they were appended: a failed append finds them
+    /// again.
     pub fn tombstones(&self, live: impl Fn(&str, Uuid, i32) -> bool) -> Vec<CoordinatorRecord> {
         let dead: Vec<&StateKey> = self
             .table
@@ -109,7 +113,8 @@ mod tests {
         }
     }
 
-    /// A state that cannot be read is named and stands as FAILED, which nothing acts upon; the records around it are taken.
+    /// A state that cannot be read is named and stands as FAILED, which nothing acts upon; the
+    /// records around it are taken.
     #[test]
     fn an_unreadable_state_is_failed_and_not_nothing() {
         let key = |partition| StateKey {

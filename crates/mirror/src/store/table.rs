@@ -1,5 +1,6 @@
-//! One `__mirror_state` partition as a pure table: compare-and-set by state epoch, fencing by leader epoch, tombstones. Decides and replays;
-//! does not append, knows no bytes ([`super::record`]) and no runtime ([`super::shard`]).
+//! One `__mirror_state` partition as a pure table: compare-and-set by state epoch, fencing by
+//! leader epoch, tombstones. Decides and replays; does not append, knows no bytes
+//! ([`super::record`]) and no runtime ([`super::shard`]).
 
 use std::collections::BTreeMap;
 
@@ -25,8 +26,9 @@ pub struct StateKey {
 pub struct Entry {
     /// The facts.
     pub record: PartitionRecord,
-    /// Metadata offset of the wish the last writer acted under; −1 = unknown. Orders writers before leader epochs do: a topic that was deleted
-    /// and made anew begins again at leader epoch 0, but under a later wish.
+    /// Metadata offset of the wish the last writer acted under; −1 = unknown. Orders writers before
+    /// leader epochs do: a topic that was deleted and made anew begins again at leader epoch 0, but
+    /// under a later wish.
     pub change_offset: i64,
     /// Leader epoch of the last writer; −1 = unknown (a foreign or old record).
     pub leader_epoch: i32,
@@ -88,7 +90,8 @@ impl StateTable {
         self.entries.keys()
     }
 
-    /// Decides one write against the table plus the writes of the same batch decided before it (`pending`).
+    /// Decides one write against the table plus the writes of the same batch decided before it
+    /// (`pending`).
     pub fn decide(
         &self,
         write: &Write,
@@ -132,7 +135,8 @@ impl StateTable {
         }
     }
 
-    /// The stored state of a partition cannot be read: it is FAILED, with what an older record says of it, until an operator resumes it.
+    /// The stored state of a partition cannot be read: it is FAILED, with what an older record says
+    /// of it, until an operator resumes it.
     pub fn replay_unreadable(&mut self, key: StateKey, reason: &str) {
         let record = &mut self.entries.entry(key).or_default().record;
         record.state = MirrorState::Failed;
@@ -141,7 +145,8 @@ impl StateTable {
         record.error = Some(format!("the stored state cannot be read ({reason})"));
     }
 
-    /// Takes over a last mirror epoch from a record of the late form, which keeps it apart from the state.
+    /// Takes over a last mirror epoch from a record of the late form, which keeps it apart from the
+    /// state.
     pub fn replay_last_mirror_epoch(&mut self, key: StateKey, epoch: Option<i32>) {
         match epoch {
             Some(_) => {
@@ -157,7 +162,8 @@ impl StateTable {
     }
 }
 
-/// Fences writers that do not say who they are, and writers of the past: first by the wish they act under, then by their leader epoch.
+/// Fences writers that do not say who they are, and writers of the past: first by the wish they act
+/// under, then by their leader epoch.
 fn check_writer(write: &Write, current: &Entry) -> Result<(), MirrorError> {
     let fences = [
         ("change offset", write.change_offset),
