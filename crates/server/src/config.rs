@@ -1,6 +1,8 @@
-//! The broker's configuration: reading Kafka's `server.properties`, the one table of broker keys, and the typed view the server starts from.
+//! The broker's configuration: reading Kafka's `server.properties`, the one table of broker keys,
+//! and the typed view the server starts from.
 //!
-//! Not here: topic keys (`tarn_metadata::config`) and mirror keys (`tarn_mirror`). Nothing here is global: two configurations live side by side.
+//! Not here: topic keys (`tarn_metadata::config`) and mirror keys (`tarn_mirror`). Nothing here is
+//! global: two configurations live side by side.
 
 pub mod keys;
 mod limits_page;
@@ -47,7 +49,8 @@ pub struct ConfigWarning {
     pub location: String,
     /// One sentence.
     pub message: String,
-    /// Nothing to worry about: keys that are known and have no effect here, as a stock `server.properties` has some.
+    /// Nothing to worry about: keys that are known and have no effect here, as a stock
+    /// `server.properties` has some.
     pub is_note: bool,
 }
 
@@ -82,8 +85,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `path` (None = nothing but overrides and defaults), then applies `overrides` (key, value) in order.
-    /// Warnings are returned, not logged, because the log is not up yet.
+    /// Reads `path` (None = nothing but overrides and defaults), then applies `overrides` (key,
+    /// value) in order. Warnings are returned, not logged, because the log is not up yet.
     pub fn load(
         path: Option<&Path>,
         overrides: &[(String, String)],
@@ -131,7 +134,8 @@ impl Config {
         Config::load(None, &pairs).map(|(config, _)| config)
     }
 
-    /// Text of a key: what was set, else the default; `None` when the default is null or the key is unknown.
+    /// Text of a key: what was set, else the default; `None` when the default is null or the key is
+    /// unknown.
     pub fn text(&self, name: &str) -> Option<&str> {
         text_of(&self.set, name)
     }
@@ -155,7 +159,8 @@ impl Config {
             .unwrap_or(false)
     }
 
-    /// Whether only brokers use this listener: the one of `inter.broker.listener.name`, when clients have another one.
+    /// Whether only brokers use this listener: the one of `inter.broker.listener.name`, when
+    /// clients have another one.
     pub fn is_for_brokers_only(&self, listener: &str) -> bool {
         let named = self
             .text("inter.broker.listener.name")
@@ -163,7 +168,8 @@ impl Config {
         named && self.listeners.iter().any(|l| l.name != listener)
     }
 
-    /// Default of a topic key on this broker: the strongest broker key that is set, converted to the topic's unit; else the topic key's default.
+    /// Default of a topic key on this broker: the strongest broker key that is set, converted to
+    /// the topic's unit; else the topic key's default.
     pub fn topic_default(&self, def: &ConfigDef) -> Option<String> {
         for synonym in def.synonyms {
             if let Some(set) = self.set.get(synonym.name) {
@@ -173,7 +179,8 @@ impl Config {
         def.default.map(str::to_owned)
     }
 
-    /// The broker-level settings that are shared with the other rooms as text: every key that was set.
+    /// The broker-level settings that are shared with the other rooms as text: every key that was
+    /// set.
     pub fn static_pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.set
             .iter()
@@ -193,7 +200,8 @@ fn value_of(set: &BTreeMap<String, SetValue>, name: &str) -> Option<ConfigValue>
     key.def.parse(text_of(set, name)?).ok()
 }
 
-/// Checks every value against the table; gives the warnings, and one note for all keys without effect.
+/// Checks every value against the table; gives the warnings, and one note for all keys without
+/// effect.
 fn check_values(set: &BTreeMap<String, SetValue>) -> Result<Vec<ConfigWarning>, ConfigError> {
     security::check(set)?;
     let mut warnings = Vec::new();

@@ -1,5 +1,6 @@
-//! Reading compressed records away from the async workers: a few threads at a time take turns in pieces, so that a long job holds up a
-//! short one for a piece only, and what the codecs hold in memory comes out of one budget.
+//! Reading compressed records away from the async workers: a few threads at a time take turns in
+//! pieces, so that a long job holds up a short one for a piece only, and what the codecs hold in
+//! memory comes out of one budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,8 @@ use tarn_records::StreamPace;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Jobs that are begun; more wait for one to end. Each holds a thread, most of the time without a turn.
+/// Jobs that are begun; more wait for one to end. Each holds a thread, most of the time without a
+/// turn.
 const JOBS_MAX: usize = 64;
 /// Bytes one permit of the memory budget stands for.
 const UNIT_BYTES: usize = 4096;
@@ -28,7 +30,8 @@ pub(crate) struct Decompression {
 pub(crate) struct Stopped;
 
 impl Decompression {
-    /// `threads` work at the same time; their codecs hold at most `memory_bytes` together, but always one of them may run.
+    /// `threads` work at the same time; their codecs hold at most `memory_bytes` together, but
+    /// always one of them may run.
     pub(crate) fn new(threads: usize, memory_bytes: usize) -> Decompression {
         let memory_units =
             (memory_bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS >> 32) as u32;
@@ -40,7 +43,8 @@ impl Decompression {
         }
     }
 
-    /// Runs `work` on a thread that may block. It ends at its next pause when nobody waits for this any more.
+    /// Runs `work` on a thread that may block. It ends at its next pause when nobody waits for this
+    /// any more.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn StreamPace) -> T + Send + 'static,

@@ -1,6 +1,8 @@
-//! From a frame to an answer: header, version check, the one table of routes, and the fall-back forms of errors.
+//! From a frame to an answer: header, version check, the one table of routes, and the fall-back
+//! forms of errors.
 //!
-//! Versions come from `tarn_wire::apis`; an API without a route here is not announced. Not here: what an API does (`handlers`).
+//! Versions come from `tarn_wire::apis`; an API without a route here is not announced. Not here:
+//! what an API does (`handlers`).
 
 pub(crate) mod failures;
 mod routes;
@@ -27,7 +29,8 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) enum Answer {
     /// A whole frame.
     Ready(Frame),
-    /// A frame that needs something first, without holding up the requests behind it. `Ok(None)` = no answer; `Err` = close.
+    /// A frame that needs something first, without holding up the requests behind it. `Ok(None)` =
+    /// no answer; `Err` = close.
     Later(BoxFuture<Result<Option<Frame>, &'static str>>),
     /// The request wants no answer.
     Nothing,
@@ -92,7 +95,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Counts `bytes` more of the answer, before they are encoded and kept. The code is for the part that then stays out of the answer.
+    /// Counts `bytes` more of the answer, before they are encoded and kept. The code is for the
+    /// part that then stays out of the answer.
     pub(crate) fn room(&self, bytes: usize) -> Result<(), ErrorCode> {
         self.connection.meter.take(bytes)
     }
@@ -102,7 +106,8 @@ impl Call {
         self.client_id.as_deref().unwrap_or_default()
     }
 
-    /// Encodes a response in the version that was asked. What cannot be said in it becomes an answer that tells an error.
+    /// Encodes a response in the version that was asked. What cannot be said in it becomes an
+    /// answer that tells an error.
     pub(crate) fn encode<M: Message + ErrorForm>(&self, response: &M) -> Result<Frame, Refusal> {
         let (key, version) = (self.key, self.version);
         let code = ErrorCode::UNKNOWN_SERVER_ERROR;
@@ -199,8 +204,8 @@ impl Route {
 /// The version of CreateTopics that carries `MirrorInfo`.
 pub(crate) const CREATE_TOPICS_WITH_MIRROR: i16 = 8;
 
-/// Whether the request in this frame may wait for something that only others can bring about, so that it ends when its client hangs up. Requests
-/// that change something are never cut short.
+/// Whether the request in this frame may wait for something that only others can bring about, so
+/// that it ends when its client hangs up. Requests that change something are never cut short.
 pub(crate) fn waits(frame: &[u8]) -> bool {
     let Some(key) = frame.first_chunk() else {
         return false;
@@ -217,7 +222,8 @@ pub(crate) async fn handle(
     connection: &Arc<ConnectionInfo>,
     frame: Bytes,
 ) -> Result<(Answer, Option<Charge>), Refusal> {
-    // An ApiVersions request of a future version may have a header nobody knows: what is needed stands at fixed places.
+    // An ApiVersions request of a future version may have a header nobody knows: what is needed
+    // stands at fixed places.
     if let Some((ApiKey::API_VERSIONS, version, correlation_id)) = tarn_wire::peek_request(&frame) {
         let versions = ApiKey::API_VERSIONS.api().map(|api| api.versions);
         if !versions.is_some_and(|versions| versions.contains(version)) {
@@ -241,7 +247,8 @@ pub(crate) async fn handle(
     else {
         return Err(Refusal::Unsupported { key, version });
     };
-    // Detached: a client id must not keep the whole frame in memory, nor stand in the way of changing it in place.
+    // Detached: a client id must not keep the whole frame in memory, nor stand in the way of
+    // changing it in place.
     let client_id = header.client_id.as_ref().map(Str::detach);
     drop(header.unknown_tagged);
     drop(header.client_id);

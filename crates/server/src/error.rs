@@ -64,7 +64,8 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Process exit code: 1 = fix the configuration or the environment and start again; 2 = the data needs attention.
+    /// Process exit code: 1 = fix the configuration or the environment and start again; 2 = the
+    /// data needs attention.
     pub fn exit_code(&self) -> u8 {
         match self {
             StartError::Corrupt { .. } => 2,

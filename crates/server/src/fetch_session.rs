@@ -1,6 +1,8 @@
-//! Incremental fetch sessions (KIP-227): which partitions a client follows, and what it was told last. Pure; the clock comes in as `now_ms`.
+//! Incremental fetch sessions (KIP-227): which partitions a client follows, and what it was told
+//! last. Pure; the clock comes in as `now_ms`.
 //!
-//! Not here: reading partitions (`tarn_replica`), the wire form (`handlers::fetch`). Public for the regression gates (`tarn-gates`).
+//! Not here: reading partitions (`tarn_replica`), the wire form (`handlers::fetch`). Public for the
+//! regression gates (`tarn-gates`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -58,7 +60,8 @@ struct Session {
     epoch: i32,
     by_id: bool,
     used_ms: i64,
-    /// Partitions in the order in which they are read; those that gave data move to the end, so that none starves.
+    /// Partitions in the order in which they are read; those that gave data move to the end, so
+    /// that none starves.
     order: BTreeMap<u64, Entry>,
     places: HashMap<PartitionKey, u64>,
     next_place: u64,
@@ -173,7 +176,8 @@ impl SessionCache {
         }
     }
 
-    /// Decides what a request reads. `random` gives ids for new sessions. The error is the code of the whole answer.
+    /// Decides what a request reads. `random` gives ids for new sessions. The error is the code of
+    /// the whole answer.
     pub fn begin(
         &mut self,
         asked: Asked,
@@ -276,7 +280,8 @@ impl SessionCache {
         id
     }
 
-    /// Lets idle sessions give way until one more of `wanted` partitions fits; false when those that are left are all in use.
+    /// Lets idle sessions give way until one more of `wanted` partitions fits; false when those
+    /// that are left are all in use.
     fn make_room(&mut self, wanted: usize, now_ms: i64) -> bool {
         while self.sessions.len() >= self.limits.sessions
             || self.partitions.saturating_add(wanted) > self.limits.partitions
@@ -294,7 +299,8 @@ impl SessionCache {
         true
     }
 
-    /// Whether an incremental answer names the partition; notes what it tells. `urgent` = error, divergence; `has_data` = records.
+    /// Whether an incremental answer names the partition; notes what it tells. `urgent` = error,
+    /// divergence; `has_data` = records.
     pub fn tell(
         &mut self,
         session_id: i32,
@@ -472,7 +478,8 @@ mod tests {
         );
     }
 
-    /// Sessions are bounded each and together; who finds no place is served without one, and the places of idle sessions come back.
+    /// Sessions are bounded each and together; who finds no place is served without one, and the
+    /// places of idle sessions come back.
     #[test]
     fn partitions_of_sessions_are_bounded() {
         let (mut cache, mut random) = (SessionCache::new(limits(10)), ids());

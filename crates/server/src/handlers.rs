@@ -1,5 +1,5 @@
-//! One file per API, all of the same shape: check, call the room, build the response. Sockets, versions and framing are done by the time a
-//! handler runs.
+//! One file per API, all of the same shape: check, call the room, build the response. Sockets,
+//! versions and framing are done by the time a handler runs.
 
 pub(crate) mod absent;
 pub(crate) mod admin;

@@ -1,10 +1,13 @@
-//! The `server` room: configuration, listeners, dispatch, one handler file per API, and the wiring of every other room.
+//! The `server` room: configuration, listeners, dispatch, one handler file per API, and the wiring
+//! of every other room.
 //!
-//! It may use every room above it; no room knows it except `cli`. It owns the process-wide decisions only: which keys the broker understands,
-//! in which order things start and stop, which API versions are announced, and how errors of the rooms become Kafka error codes.
+//! It may use every room above it; no room knows it except `cli`. It owns the process-wide
+//! decisions only: which keys the broker understands, in which order things start and stop, which
+//! API versions are announced, and how errors of the rooms become Kafka error codes.
 //!
-//! Invariants: a frame is never trusted with memory before its length was checked; no input of a client makes a task panic;
-//! answers of one connection leave in the order of its requests; every task belongs to the server and ends with it.
+//! Invariants: a frame is never trusted with memory before its length was checked; no input of a
+//! client makes a task panic; answers of one connection leave in the order of its requests; every
+//! task belongs to the server and ends with it.
 
 pub mod config;
 mod decompression;

@@ -1,5 +1,7 @@
-//! Settings that change while the broker runs: read from the metadata image at the start and with each image, and from here by those who use them,
-//! without a lock. Not here: defaults of topic keys (`tarn_replica` reads them from the image itself) and what holds until the next start (`config`).
+//! Settings that change while the broker runs: read from the metadata image at the start and with
+//! each image, and from here by those who use them, without a lock. Not here: defaults of topic
+//! keys (`tarn_replica` reads them from the image itself) and what holds until the next start
+//! (`config`).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -50,7 +52,8 @@ impl Live {
     }
 }
 
-/// Value of an integer key: set for this broker at run time, for all brokers, in the file, or its default.
+/// Value of an integer key: set for this broker at run time, for all brokers, in the file, or its
+/// default.
 pub(crate) fn number(config: &Config, image: &Image, key: &str) -> i64 {
     let set = text(config, image, key);
     let parsed = set.and_then(|text| keys::find(key)?.def.parse(&text).ok()?.as_i64());

@@ -1,6 +1,8 @@
-//! A limit for log lines that callers can cause: what a hostile or broken client does a thousand times a second is worth a few lines a minute.
+//! A limit for log lines that callers can cause: what a hostile or broken client does a thousand
+//! times a second is worth a few lines a minute.
 //!
-//! One limit a kind of line, as a `static` beside it. What was left out is counted and told with the next line.
+//! One limit a kind of line, as a `static` beside it. What was left out is counted and told with
+//! the next line.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Sockets: accepting, reading frames, writing answers. Knows lengths and limits, not what is inside a frame.
+//! Sockets: accepting, reading frames, writing answers. Knows lengths and limits, not what is
+//! inside a frame.
 
 pub(crate) mod budget;
 mod cold;

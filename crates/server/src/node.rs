@@ -1,4 +1,5 @@
-//! What handlers see of the server: the rooms, the configuration, and what is known of the calling connection.
+//! What handlers see of the server: the rooms, the configuration, and what is known of the calling
+//! connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,7 +80,8 @@ impl Node {
         self.controller.image()
     }
 
-    /// Waits, not for long, until the partitions are in line with the newest image, so that what a request created can be used at once.
+    /// Waits, not for long, until the partitions are in line with the newest image, so that what a
+    /// request created can be used at once.
     pub(crate) async fn wait_applied(&self) {
         let offset = self.image().offset();
         let mut reached = self.applied.0.subscribe();
@@ -175,8 +177,8 @@ impl ConnectionInfo {
         }
     }
 
-    /// Whether a request may be one of a broker of this cluster. Until there are ACLs: by the listener that only brokers use, or from this
-    /// host.
+    /// Whether a request may be one of a broker of this cluster. Until there are ACLs: by the
+    /// listener that only brokers use, or from this host.
     pub(crate) fn is_from_broker(&self) -> bool {
         self.inter_broker || self.peer.ip().to_canonical().is_loopback()
     }

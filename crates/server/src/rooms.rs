@@ -1,5 +1,5 @@
-//! Wiring of the rooms: the hooks and creators they need of each other, the registration of this node, and the loop that carries the metadata
-//! to all of them in order.
+//! Wiring of the rooms: the hooks and creators they need of each other, the registration of this
+//! node, and the loop that carries the metadata to all of them in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +136,8 @@ pub(crate) fn topic_creator(
     })
 }
 
-/// Waits, not for long, until the partitions of a topic are there, so that its coordinator can be asked at once.
+/// Waits, not for long, until the partitions of a topic are there, so that its coordinator can be
+/// asked at once.
 async fn wait_until_known(replicas: &ReplicaManager, topic: &str) {
     const WAIT_MAX: Duration = Duration::from_secs(2);
     let mut progress = replicas.progress();
@@ -159,7 +160,8 @@ pub(crate) fn groups(
     )
 }
 
-/// Carries every image to partitions first, then to the coordinators, until `stop`. (The mirror room follows by itself, behind the partitions.)
+/// Carries every image to partitions first, then to the coordinators, until `stop`. (The mirror
+/// room follows by itself, behind the partitions.)
 pub(crate) async fn follow_metadata(node: Arc<Node>, stop: CancellationToken) {
     let mut images = node.controller.subscribe();
     loop {

@@ -1,7 +1,8 @@
 //! Start, wiring and shutdown of one node.
 //!
-//! Order of a start: ports (a taken port must not touch any data), identity of the directories, locks, controller, registration, partitions,
-//! coordinators, mirror, and only then are connections served. A shutdown goes the other way round.
+//! Order of a start: ports (a taken port must not touch any data), identity of the directories,
+//! locks, controller, registration, partitions, coordinators, mirror, and only then are connections
+//! served. A shutdown goes the other way round.
 
 mod directories;
 pub(crate) mod settings;
@@ -42,7 +43,8 @@ pub struct ShutdownReport {
     pub clean: bool,
 }
 
-/// A running node. Dropping it without [`Server::shutdown`] leaves the log directories without the clean marker.
+/// A running node. Dropping it without [`Server::shutdown`] leaves the log directories without the
+/// clean marker.
 pub struct Server {
     bound: Vec<BoundListener>,
     node: Arc<Node>,
@@ -71,8 +73,8 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts a node: formats an empty directory of a one-node cluster, takes the locks, opens the port, recovers, and wires every room.
-    /// Must be called inside a multi-threaded tokio runtime.
+    /// Starts a node: formats an empty directory of a one-node cluster, takes the locks, opens the
+    /// port, recovers, and wires every room. Must be called inside a multi-threaded tokio runtime.
     pub async fn start(config: Config) -> Result<Server, StartError> {
         startup::start(config).await
     }
@@ -92,7 +94,8 @@ impl Server {
         &self.node.cluster_id
     }
 
-    /// Resolves when the node had to stop by itself (for example the only log directory failed), with the reason.
+    /// Resolves when the node had to stop by itself (for example the only log directory failed),
+    /// with the reason.
     pub async fn failed(&self) -> String {
         let halted = self.node.replicas.halted();
         tokio::select! {
@@ -103,10 +106,12 @@ impl Server {
         }
     }
 
-    /// Clean shutdown: no new connections, running requests finish or are cut, logs are synced and marked clean. Under 5 s.
+    /// Clean shutdown: no new connections, running requests finish or are cut, logs are synced and
+    /// marked clean. Under 5 s.
     pub async fn shutdown(self) -> ShutdownReport {
         tracing::info!(node = self.node.id(), "shutting down");
-        // Nothing is accepted or read any more and long polls end; requests that run get their answers, if they are quick.
+        // Nothing is accepted or read any more and long polls end; requests that run get their
+        // answers, if they are quick.
         self.node.stop.cancel();
         self.connections.close();
         let _ = tokio::time::timeout(REQUESTS_GRACE, self.connections.wait()).await;

@@ -1,4 +1,5 @@
-//! Formatting of log directories (`tarn storage format|info|random-uuid`) and the automatic format of a one-node cluster.
+//! Formatting of log directories (`tarn storage format|info|random-uuid`) and the automatic format
+//! of a one-node cluster.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -32,7 +33,8 @@ pub struct DirInfo {
     pub problem: Option<String>,
 }
 
-/// Every directory of a configuration: `log.dirs`, and the metadata directory when it is another one.
+/// Every directory of a configuration: `log.dirs`, and the metadata directory when it is another
+/// one.
 fn directories(config: &Config) -> Vec<PathBuf> {
     let mut dirs = config.log_dirs.clone();
     if !dirs.contains(&config.metadata_log_dir) {
@@ -41,7 +43,8 @@ fn directories(config: &Config) -> Vec<PathBuf> {
     dirs
 }
 
-/// Formats every directory of `config` for `cluster_id` (22 characters). A directory that is formatted already is an error unless `ignore_formatted`.
+/// Formats every directory of `config` for `cluster_id` (22 characters). A directory that is
+/// formatted already is an error unless `ignore_formatted`.
 pub fn format(
     config: &Config,
     cluster_id: &str,
@@ -90,11 +93,13 @@ pub(crate) struct Identity {
     pub(crate) cluster_id: String,
     /// Directory id of the metadata directory.
     pub(crate) metadata_directory_id: Uuid,
-    /// Empty directories beside formatted ones: new, or not mounted. The metadata tells, so they are left alone here.
+    /// Empty directories beside formatted ones: new, or not mounted. The metadata tells, so they
+    /// are left alone here.
     pub(crate) unformatted: Vec<PathBuf>,
 }
 
-/// Reads the identity of the directories; formats them when all are empty and the node is a cluster of its own.
+/// Reads the identity of the directories; formats them when all are empty and the node is a cluster
+/// of its own.
 pub(crate) fn identity(config: &Config) -> Result<Identity, StartError> {
     let dirs = directories(config);
     let mut cluster_id: Option<String> = None;
@@ -147,7 +152,8 @@ pub(crate) fn identity(config: &Config) -> Result<Identity, StartError> {
     })
 }
 
-/// Gives an id to directories of a version that knew none, and refuses two with the same: one is a copy.
+/// Gives an id to directories of a version that knew none, and refuses two with the same: one is a
+/// copy.
 fn give_ids(dirs: &[PathBuf], unformatted: &[PathBuf]) -> Result<(), StartError> {
     let mut known: Vec<(String, &PathBuf)> = Vec::new();
     for path in dirs.iter().filter(|path| !unformatted.contains(path)) {

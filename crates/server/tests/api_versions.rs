@@ -119,7 +119,8 @@ async fn mirror_keys_are_announced_only_while_mirroring_is_on() {
     }
 }
 
-/// Kafka-python 3 fails on keys that it does not know. Java clients see them, because a prototype is one.
+/// Kafka-python 3 fails on keys that it does not know. Java clients see them, because a prototype
+/// is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn mirror_keys_are_announced_to_those_who_may_need_them() {
     let node = start().await;

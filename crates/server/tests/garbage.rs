@@ -1,4 +1,5 @@
-//! Garbage on every announced request: it is answered or the connection is closed, and a witness on another connection notices nothing.
+//! Garbage on every announced request: it is answered or the connection is closed, and a witness on
+//! another connection notices nothing.
 
 mod support;
 
@@ -53,7 +54,8 @@ fn corpus() -> Vec<Vec<u8>> {
     all
 }
 
-/// Sends a frame and waits for an answer or a close; gives whether the connection can be used again.
+/// Sends a frame and waits for an answer or a close; gives whether the connection can be used
+/// again.
 async fn poke(client: &mut Client, frame: &[u8]) -> bool {
     if client.send_frame(frame).await.is_err() {
         return false;

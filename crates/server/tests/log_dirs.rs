@@ -12,7 +12,8 @@ use tarn_wire::messages::{DeleteTopicsRequest, ProduceResponse};
 
 const STORAGE_ERROR: i16 = 56;
 
-/// A place with directories `a`, `b`, … of which `names` are in `log.dirs`; the metadata log is in `a`.
+/// A place with directories `a`, `b`, … of which `names` are in `log.dirs`; the metadata log is in
+/// `a`.
 struct Place {
     root: tempfile::TempDir,
 }
@@ -107,8 +108,8 @@ fn move_away(dir: &Path) -> PathBuf {
     away
 }
 
-/// Topics of one partition spread over the directories.
-/// A directory that is not mounted (its mount point is empty) refuses the start by name, and nothing is formatted.
+/// Topics of one partition spread over the directories. A directory that is not mounted (its mount
+/// point is empty) refuses the start by name, and nothing is formatted.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unmounted_directory_refuses_the_start_and_is_not_formatted() {
     let place = Place::new();
@@ -153,7 +154,8 @@ async fn an_unmounted_directory_refuses_the_start_and_is_not_formatted() {
     server.shutdown().await;
 }
 
-/// A directory left out of `log.dirs` takes its partitions offline; nothing begins again at offset 0 elsewhere.
+/// A directory left out of `log.dirs` takes its partitions offline; nothing begins again at offset
+/// 0 elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_left_out_takes_its_partitions_offline() {
     let place = Place::new();
@@ -203,7 +205,8 @@ async fn a_directory_left_out_takes_its_partitions_offline() {
     server.shutdown().await;
 }
 
-/// A folder that was removed is missed, its partition alone is offline; such a topic can be deleted and made again.
+/// A folder that was removed is missed, its partition alone is offline; such a topic can be deleted
+/// and made again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_folder_takes_one_partition_offline_and_the_topic_can_be_made_again() {
     let place = Place::new();
@@ -253,7 +256,8 @@ async fn a_lost_metadata_log_refuses_the_start() {
     assert!(place.dir("a").join("t0-0").is_dir());
 }
 
-/// What an operator moved from one directory to another is found, and noted; a copy of a directory is refused.
+/// What an operator moved from one directory to another is found, and noted; a copy of a directory
+/// is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_moved_folder_is_found_and_a_copied_directory_is_refused() {
     let place = Place::new();
@@ -288,7 +292,8 @@ async fn a_topic_of_an_offline_directory_can_be_made_again_elsewhere() {
     for n in 0..4 {
         one.create(&format!("probe{n}"), 1, &[]).await;
     }
-    // A file where the directory was: the next new folder in it cannot be made, and the directory goes offline.
+    // A file where the directory was: the next new folder in it cannot be made, and the directory
+    // goes offline.
     let away = move_away(&place.dir("b"));
     fs::write(place.dir("b"), "").unwrap();
     let mut offline = false;

@@ -1,4 +1,5 @@
-//! What the tools of the public prototype ask a server beside the mirror APIs, and how they are told apart on the wire.
+//! What the tools of the public prototype ask a server beside the mirror APIs, and how they are
+//! told apart on the wire.
 
 mod support;
 
@@ -132,8 +133,8 @@ async fn raw(client: &mut Client, key: ApiKey, version: i16, body: &str) -> byte
     decode_response_header(answer, 1).unwrap().1
 }
 
-/// Each command of a tool is a process of its own; `--describe` sends only an ambiguous body. What only brokers send is taken
-/// from this host, and fenced all the same.
+/// Each command of a tool is a process of its own; `--describe` sends only an ambiguous body. What
+/// only brokers send is taken from this host, and fenced all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_create_makes_the_next_process_a_late_one() {
     let node = start().await;

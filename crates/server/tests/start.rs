@@ -1,4 +1,5 @@
-//! Starts that fail say why, touch nothing, and leave the way free for the next one. Limits of connections.
+//! Starts that fail say why, touch nothing, and leave the way free for the next one. Limits of
+//! connections.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! The one table of broker keys: Kafka 4.3's and ours. Parsing, DescribeConfigs (type BROKER), the defaults of topic keys and the documentation read it.
+//! The one table of broker keys: Kafka 4.3's and ours. Parsing, DescribeConfigs (type BROKER), the
+//! defaults of topic keys and the documentation read it.
 //!
 //! Not here: topic keys (`tarn_metadata::config::topic`) and mirror keys (`tarn_mirror::config`).
 
@@ -24,7 +25,8 @@ pub struct BrokerKey {
 }
 
 impl BrokerKey {
-    /// Whether a change at run time is taken, and then in force at once: never for a key without effect.
+    /// Whether a change at run time is taken, and then in force at once: never for a key without
+    /// effect.
     pub fn is_dynamic(&self) -> bool {
         self.def.dynamic && self.effect
     }
@@ -139,7 +141,8 @@ pub fn definitions() -> &'static [ConfigDef] {
     &DEFINITIONS
 }
 
-/// Broker keys that stand in for each other, the strongest first (`log.retention.ms` before its minutes and hours).
+/// Broker keys that stand in for each other, the strongest first (`log.retention.ms` before its
+/// minutes and hours).
 pub fn weaker_spellings(name: &str) -> &'static [&'static str] {
     match name {
         "log.retention.ms" => &["log.retention.minutes", "log.retention.hours"],

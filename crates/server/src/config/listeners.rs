@@ -1,4 +1,5 @@
-//! Parsing of `listeners`, `advertised.listeners`, `listener.security.protocol.map` and `controller.quorum.voters`.
+//! Parsing of `listeners`, `advertised.listeners`, `listener.security.protocol.map` and
+//! `controller.quorum.voters`.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +83,8 @@ pub(super) fn parse_address(address: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), port))
 }
 
-/// Parses `NAME:PROTOCOL` pairs; unknown protocols are refused, those of later versions are kept (they matter only when a listener uses them).
+/// Parses `NAME:PROTOCOL` pairs; unknown protocols are refused, those of later versions are kept
+/// (they matter only when a listener uses them).
 pub(super) fn parse_protocol_map(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut map = BTreeMap::new();
     for item in list(text) {

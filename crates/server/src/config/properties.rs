@@ -1,5 +1,5 @@
-//! Reader of Java properties text, with the line of every entry (the format `server.properties` has: continuations, `\u` escapes, `=`, `:` or blanks
-//! as separators). It knows nothing of keys.
+//! Reader of Java properties text, with the line of every entry (the format `server.properties`
+//! has: continuations, `\u` escapes, `=`, `:` or blanks as separators). It knows nothing of keys.
 
 /// One entry, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,8 @@ pub struct SyntaxError {
     pub message: String,
 }
 
-/// Parses a whole file. Text that is not UTF-8 is read as Latin-1, which is what Kafka does with every file.
+/// Parses a whole file. Text that is not UTF-8 is read as Latin-1, which is what Kafka does with
+/// every file.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, SyntaxError> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
@@ -58,7 +59,8 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\u{c}')
 }
 
-/// An odd number of backslashes at the end continues the line; an even number is escaped backslashes.
+/// An odd number of backslashes at the end continues the line; an even number is escaped
+/// backslashes.
 fn ends_with_continuation(line: &str) -> bool {
     line.chars().rev().take_while(|&c| c == '\\').count() % 2 == 1
 }

@@ -1,4 +1,5 @@
-//! Rules between broker keys: roles, listeners, voters, directories. Turns checked text into the typed [`Config`].
+//! Rules between broker keys: roles, listeners, voters, directories. Turns checked text into the
+//! typed [`Config`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! Keys that ask for protection which this broker does not give: any value but a harmless one ends the start. A broker that only warned would serve
-//! everybody while its operator believes otherwise.
+//! Keys that ask for protection which this broker does not give: any value but a harmless one ends
+//! the start. A broker that only warned would serve everybody while its operator believes
+//! otherwise.
 //!
 //! Not here: listeners that are mapped to TLS or SASL (`rules`), which are refused too.
 
@@ -7,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::{ConfigError, SetValue, keys};
 
-/// A key, the values that ask for nothing (beside its default and the empty one), and what the broker cannot do.
+/// A key, the values that ask for nothing (beside its default and the empty one), and what the
+/// broker cannot do.
 struct Guard {
     key: &'static str,
     harmless: &'static [&'static str],
@@ -48,7 +50,8 @@ const GUARDS: &[Guard] = &[
     },
 ];
 
-/// Features of keys without effect (the meaning in the table of keys) that protect something, and what the broker cannot do.
+/// Features of keys without effect (the meaning in the table of keys) that protect something, and
+/// what the broker cannot do.
 const FAMILIES: &[(&str, &str)] = &[
     ("authorisation", NO_ACLS),
     ("authentication", "this version asks nobody who they are"),
@@ -103,7 +106,8 @@ pub(super) fn check(set: &BTreeMap<String, SetValue>) -> Result<(), ConfigError>
 mod tests {
     use super::*;
 
-    /// A security key that is not obeyed is refused, in every spelling; what asks for nothing is not.
+    /// A security key that is not obeyed is refused, in every spelling; what asks for nothing is
+    /// not.
     #[test]
     fn keys_that_ask_for_protection_are_refused() {
         for (key, value) in [

@@ -94,8 +94,8 @@ pub(crate) async fn delete_acls(
     }
 }
 
-/// Whether a pattern of transactional ids can be read. It is not compiled, because there is nothing that it could match: what a pattern of
-/// 4 KiB can ask for takes half a second.
+/// Whether a pattern of transactional ids can be read. It is not compiled, because there is nothing
+/// that it could match: what a pattern of 4 KiB can ask for takes half a second.
 fn is_readable(pattern: &str) -> bool {
     pattern.len() <= PATTERN_BYTES_MAX
         && regex_syntax::ast::parse::Parser::new()

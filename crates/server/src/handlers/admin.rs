@@ -1,5 +1,6 @@
-//! Requests whose decision is the controller's alone: topics, partitions, configurations, features, quorum. What is checked here needs the
-//! broker: its own settings, and the wait until a change is in force.
+//! Requests whose decision is the controller's alone: topics, partitions, configurations, features,
+//! quorum. What is checked here needs the broker: its own settings, and the wait until a change is
+//! in force.
 
 use std::sync::Arc;
 
@@ -175,7 +176,8 @@ pub(crate) async fn alter_configs(
     response
 }
 
-/// A key of a mirror topic that the mirror keeps in step with the source is allowed, but will not stay.
+/// A key of a mirror topic that the mirror keeps in step with the source is allowed, but will not
+/// stay.
 fn warn_synced<'a>(node: &Node, kind: i8, topic: &Str, keys: impl Iterator<Item = &'a Str>) {
     if ResourceType(kind) != ResourceType::TOPIC {
         return;

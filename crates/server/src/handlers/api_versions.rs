@@ -13,7 +13,8 @@ use tarn_wire::{ApiKey, ErrorCode, Str};
 use crate::dispatch::{Call, ROUTES, Route};
 use crate::node::Node;
 
-/// The answer to an ApiVersions version nobody here knows: error 35 and the versions of ApiVersions, in the form of version 0.
+/// The answer to an ApiVersions version nobody here knows: error 35 and the versions of
+/// ApiVersions, in the form of version 0.
 pub(crate) fn unsupported() -> ApiVersionsResponse {
     let range = ApiKey::API_VERSIONS.api().map(|api| ApiVersion {
         api_key: api.key.0,
@@ -52,7 +53,8 @@ pub(crate) async fn handle(
     // Some clients fail on keys that they do not know.
     let api_keys = announced(call, mirror && may_speak_mirror);
     let image = node.image();
-    // Before version 4 a feature cannot have the lowest level 0: such features are left out (KIP-1022).
+    // Before version 4 a feature cannot have the lowest level 0: such features are left out
+    // (KIP-1022).
     let supported_features = supported_features()
         .iter()
         .filter(|feature| {

@@ -1,7 +1,8 @@
-//! The "authorized operations" bit fields. Without an authoriser everything is allowed, and the field lists what exists (as Kafka does).
+//! The "authorized operations" bit fields. Without an authoriser everything is allowed, and the
+//! field lists what exists (as Kafka does).
 
-/// Operations by their code: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11,
-/// IDEMPOTENT_WRITE 12.
+/// Operations by their code: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8,
+/// CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
 const fn bits(operations: &[u32]) -> i32 {
     let mut field = 0;
     let mut at = 0;

@@ -1,4 +1,5 @@
-//! CreateTopics (19): the controller decides; here the answer gets the settings a topic starts with, and the caller waits until the logs are open.
+//! CreateTopics (19): the controller decides; here the answer gets the settings a topic starts
+//! with, and the caller waits until the logs are open.
 
 use std::sync::Arc;
 
@@ -87,7 +88,8 @@ fn settings(
         .collect()
 }
 
-/// Creates topics with the broker's defaults, for Metadata; gives name and error of each (NONE = there now).
+/// Creates topics with the broker's defaults, for Metadata; gives name and error of each (NONE =
+/// there now).
 pub(crate) async fn create_with_defaults(
     node: &Arc<Node>,
     names: Vec<Str>,

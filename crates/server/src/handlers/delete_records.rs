@@ -1,4 +1,5 @@
-//! DeleteRecords (21): raises log start offsets. Refused on mirror topics: their log start follows the source.
+//! DeleteRecords (21): raises log start offsets. Refused on mirror topics: their log start follows
+//! the source.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! DescribeConfigs (32) for topics, brokers, their loggers, groups, client metrics and mirrors (type 64): values with their sources,
-//! synonyms, types and documentation. Secrets leave as null.
+//! DescribeConfigs (32) for topics, brokers, their loggers, groups, client metrics and mirrors
+//! (type 64): values with their sources, synonyms, types and documentation. Secrets leave as null.
 
 use std::sync::Arc;
 

@@ -75,7 +75,8 @@ pub(crate) async fn handle(
     }
 }
 
-/// One topic from partition `first`, at most `limit` partitions, and the partition at which it stopped.
+/// One topic from partition `first`, at most `limit` partitions, and the partition at which it
+/// stopped.
 fn describe(
     image: &Image,
     name: Str,

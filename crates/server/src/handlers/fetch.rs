@@ -1,4 +1,5 @@
-//! Fetch (1): session, resolution of topics, the read (with its wait) in the replica room, and the answer with file ranges.
+//! Fetch (1): session, resolution of topics, the read (with its wait) in the replica room, and the
+//! answer with file ranges.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -150,7 +151,8 @@ fn begin(node: &Node, call: &Call, request: &FetchRequest) -> Result<Plan, Error
 /// Partitions up to which duplicates are looked for one by one.
 const SMALL_REQUEST: usize = 16;
 
-/// A partition that is named again is read once, where it stands first and as it is wanted last, as Kafka does.
+/// A partition that is named again is read once, where it stands first and as it is wanted last, as
+/// Kafka does.
 fn fold(partitions: &mut Vec<(PartitionKey, Wanted)>) {
     let small = partitions.len() <= SMALL_REQUEST;
     let is_new = |(at, (key, _)): (usize, &(PartitionKey, Wanted))| {

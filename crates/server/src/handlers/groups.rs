@@ -1,4 +1,5 @@
-//! Group requests: everything is decided in the group room; here stands only what it needs to know of the connection.
+//! Group requests: everything is decided in the group room; here stands only what it needs to know
+//! of the connection.
 
 use std::sync::Arc;
 
@@ -36,8 +37,9 @@ pub(crate) async fn find_coordinator(
         .find_coordinator(request, call.version, resolve)
         .await;
     if of_transaction {
-        // "Not available" would be tried again for ever, and any other code by librdkafka and franz-go until their own time-outs: this is
-        // the one that every client takes for final. The text says why.
+        // "Not available" would be tried again for ever, and any other code by librdkafka and
+        // franz-go until their own time-outs: this is the one that every client takes for final.
+        // The text says why.
         let fatal = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED.0;
         if call.version < SEVERAL_KEYS_FROM {
             response.error_code = fatal;

@@ -1,4 +1,5 @@
-//! InitProducerId (22) for idempotent producers: ids come in blocks from the metadata log, so that none is given out twice, also across restarts.
+//! InitProducerId (22) for idempotent producers: ids come in blocks from the metadata log, so that
+//! none is given out twice, also across restarts.
 
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ pub(crate) async fn handle(
     };
     match &request.transactional_id {
         Some(id) if id.is_empty() => return refused(ErrorCode::INVALID_REQUEST),
-        // The code that every client takes for final: there is no transaction coordinator to wait for.
+        // The code that every client takes for final: there is no transaction coordinator to wait
+        // for.
         Some(_) => return refused(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         None => {}
     }

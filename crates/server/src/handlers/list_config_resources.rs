@@ -1,4 +1,5 @@
-//! ListConfigResources (74): which resources have configurations (KIP-1142); version 0 knows client metrics only.
+//! ListConfigResources (74): which resources have configurations (KIP-1142); version 0 knows client
+//! metrics only.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

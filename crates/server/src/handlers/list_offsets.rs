@@ -19,7 +19,8 @@ use crate::dispatch::Call;
 use crate::node::Node;
 use crate::turn::Turn;
 
-/// Longest wait for the disk before an end is told that may lie behind what was acknowledged with `acks=1`.
+/// Longest wait for the disk before an end is told that may lie behind what was acknowledged with
+/// `acks=1`.
 const SYNC_WAIT_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) async fn handle(
@@ -71,7 +72,8 @@ async fn wait_visible(node: &Node, request: &ListOffsetsRequest) {
     }
 }
 
-/// First version in which a special timestamp may be asked for; `None` = not a special timestamp at all.
+/// First version in which a special timestamp may be asked for; `None` = not a special timestamp at
+/// all.
 fn first_version(timestamp: i64) -> Option<i16> {
     match timestamp {
         LATEST_TIMESTAMP | EARLIEST_TIMESTAMP => Some(0),

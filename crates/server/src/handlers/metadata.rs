@@ -1,4 +1,5 @@
-//! Metadata (3): brokers and topics by name or id, and the creation of topics that a client asks for.
+//! Metadata (3): brokers and topics by name or id, and the creation of topics that a client asks
+//! for.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -105,8 +106,8 @@ fn brokers(node: &Node, image: &Image, listener: &str) -> Vec<MetadataResponseBr
         .collect()
 }
 
-/// Creates what is missing and may be created, at most `auto.create.topics.request.max`; gives the error of what could not be made, and none for
-/// what was made.
+/// Creates what is missing and may be created, at most `auto.create.topics.request.max`; gives the
+/// error of what could not be made, and none for what was made.
 async fn create_missing(
     node: &Arc<Node>,
     names: &[&Str],
@@ -123,7 +124,8 @@ async fn create_missing(
             break;
         }
         turn.spend(1).await;
-        // A topic that a mirror wants must come with the source's id: a local one would stand in its way.
+        // A topic that a mirror wants must come with the source's id: a local one would stand in
+        // its way.
         let is_wanted = || {
             let mirror = node.mirror.as_ref();
             mirror.is_some_and(|mirror| mirror.service.wants_topic(&image, name))
@@ -152,7 +154,8 @@ fn by_name(
 ) -> MetadataResponseTopic {
     if let Some(topic) = image.topic(name) {
         let mut described = describe(image, topic, with_operations);
-        // Metadata knows the topic a moment before its logs are open; the client is told to come back.
+        // Metadata knows the topic a moment before its logs are open; the client is told to come
+        // back.
         let is_opening = |(index, partition): (usize, &Arc<PartitionImage>)| {
             partition.leader == node.id() && node.replicas.partition(name, index as i32).is_err()
         };

@@ -1,5 +1,5 @@
-//! The mirror APIs (94–96, 98–105): bodies of several dialects under one key, so that the mirror room decodes them itself. What a connection
-//! has proven about its dialect is remembered here.
+//! The mirror APIs (94–96, 98–105): bodies of several dialects under one key, so that the mirror
+//! room decodes them itself. What a connection has proven about its dialect is remembered here.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ pub(crate) async fn handle(node: Arc<Node>, call: Call, body: Bytes) -> Result<A
             version: call.version,
         });
     };
-    // A copy: requests of one connection run one after the other, and no lock is held while the room works.
+    // A copy: requests of one connection run one after the other, and no lock is held while the
+    // room works.
     let mut memory = *call.connection.dialect.lock();
     memory.note_mirror_key();
     let caller = Caller {

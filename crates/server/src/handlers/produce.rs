@@ -1,5 +1,6 @@
-//! Produce (0): batches are changed in place in the receive buffer and written from there; the acknowledgement is awaited without holding up
-//! the next request of the connection. Compressed batches are checked on other threads first, and brought into the topic's codec there.
+//! Produce (0): batches are changed in place in the receive buffer and written from there; the
+//! acknowledgement is awaited without holding up the next request of the connection. Compressed
+//! batches are checked on other threads first, and brought into the topic's codec there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ const LEADER_HINT_FROM: i16 = 10;
 /// The byte of a batch with the codec in its low bits, in every format.
 const COMPRESSION_OFFSET: usize = 22;
 const COMPRESSION_BITS: u8 = 0x07;
-/// Compressed batches up to this size are checked without leaving the worker, as long as not more than the next bound comes out of them: less
-/// than a millisecond of work.
+/// Compressed batches up to this size are checked without leaving the worker, as long as not more
+/// than the next bound comes out of them: less than a millisecond of work.
 const INLINE_BYTES_MAX: usize = 16 * 1024;
 const INLINE_RECORDS_BYTES_MAX: usize = 128 * 1024;
 /// What the codec may hold meanwhile.
@@ -109,7 +110,8 @@ impl Part {
     }
 }
 
-/// Checks a batch whose records take work to read: at once when they are few, else on another thread. `None` leaves it to the append.
+/// Checks a batch whose records take work to read: at once when they are few, else on another
+/// thread. `None` leaves it to the append.
 async fn check_records(
     node: &Node,
     part: &Part,
@@ -182,7 +184,8 @@ fn append_all(
         let failed = outcomes
             .iter()
             .any(|outcome| outcome.response.error_code != 0);
-        // The client asked for no answer; closing is the only way to tell it that something was refused.
+        // The client asked for no answer; closing is the only way to tell it that something was
+        // refused.
         return if failed {
             Err(Refusal::Close("a produce request with acks=0 was refused"))
         } else {
@@ -346,7 +349,8 @@ fn try_append(
     }
 }
 
-/// Rules that need more than the log: internal topics, transactions, codecs by version. The mirror guard speaks first: it is the truer reason.
+/// Rules that need more than the log: internal topics, transactions, codecs by version. The mirror
+/// guard speaks first: it is the truer reason.
 fn check(
     call: &Call,
     transactional: bool,

@@ -1,8 +1,9 @@
-//! Budgets of bytes in memory over all connections: of requests (`queued.max.request.bytes`) and of answers (`queued.max.response.bytes`), with a
-//! share for each connection and each address. Back-pressure of requests is not reading the socket.
+//! Budgets of bytes in memory over all connections: of requests (`queued.max.request.bytes`) and of
+//! answers (`queued.max.response.bytes`), with a share for each connection and each address.
+//! Back-pressure of requests is not reading the socket.
 //!
-//! One request at a time may go beyond the budget (the "overdraft"): requests are charged while they arrive, and several that are half here
-//! could otherwise wait for each other for ever.
+//! One request at a time may go beyond the budget (the "overdraft"): requests are charged while
+//! they arrive, and several that are half here could otherwise wait for each other for ever.
 //!
 //! Guards F-5: what one caller does costs what its request and its share allow.
 
@@ -64,7 +65,8 @@ impl ByteBudget {
         let mut addresses = self.addresses.lock();
         let address = addresses.get(&peer).and_then(Weak::upgrade);
         let address = address.unwrap_or_else(|| {
-            // Addresses that left are forgotten when one comes, so the map is no longer than the connections are many.
+            // Addresses that left are forgotten when one comes, so the map is no longer than the
+            // connections are many.
             addresses.retain(|_, share| share.strong_count() > 0);
             let share = Arc::new(Semaphore::new(self.address_units));
             addresses.insert(peer, Arc::downgrade(&share));
@@ -123,7 +125,8 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Raises the charge to `bytes`, waiting until so much is free (or until nothing else overdraws the budget). Charged already: costs nothing.
+    /// Raises the charge to `bytes`, waiting until so much is free (or until nothing else overdraws
+    /// the budget). Charged already: costs nothing.
     pub(crate) async fn grow(&mut self, bytes: usize) {
         if self.try_grow(bytes) {
             return;
@@ -163,7 +166,8 @@ impl Charge {
 }
 
 async fn take(pools: &Pools, units: u32) {
-    // The narrowest first, so that who has used up its own share holds nothing of the others' while it waits.
+    // The narrowest first, so that who has used up its own share holds nothing of the others' while
+    // it waits.
     let connection = pools.connection.acquire_many(units).await;
     let address = pools.address.acquire_many(units).await;
     let total = pools.total.acquire_many(units).await;

@@ -1,5 +1,6 @@
-//! Ranges of files that are not in the page cache: found out without waiting, loaded on blocking threads, so that a reader of old data never
-//! holds up the connections of an async worker; small ones are copied out when they are there. Not here: sending.
+//! Ranges of files that are not in the page cache: found out without waiting, loaded on blocking
+//! threads, so that a reader of old data never holds up the connections of an async worker; small
+//! ones are copied out when they are there. Not here: sending.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +17,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use tarn_wire::FileRange;
 use tokio::sync::Semaphore;
 
-/// Ranges of one device loaded at the same time; more readers of cold data wait for each other, as they would at the disk.
+/// Ranges of one device loaded at the same time; more readers of cold data wait for each other, as
+/// they would at the disk.
 const LOADS_MAX: usize = 16;
 /// How far behind a cold range the disk is asked to read on.
 const READ_ON_BYTES: u64 = 4 << 20;
@@ -33,7 +35,8 @@ fn loads_of(file: &File) -> io::Result<Arc<Semaphore>> {
         .clone())
 }
 
-/// Returns once the range is in memory as far as can be told from its first and last byte. Costs two short calls when it is.
+/// Returns once the range is in memory as far as can be told from its first and last byte. Costs
+/// two short calls when it is.
 pub(super) async fn warm(file: &Arc<File>, range: Range<u64>) -> io::Result<()> {
     if range.is_empty() || (is_warm(file, range.start) && is_warm(file, range.end - 1)) {
         return Ok(());
@@ -57,7 +60,8 @@ pub(super) fn copy_if_warm(range: &FileRange, bytes_max: u64) -> Option<Bytes> {
     (read == Ok(len)).then(|| Bytes::from(bytes))
 }
 
-/// Whether a byte can be read without waiting for a disk. A file system that cannot say counts as warm.
+/// Whether a byte can be read without waiting for a disk. A file system that cannot say counts as
+/// warm.
 fn is_warm(file: &File, at: u64) -> bool {
     let mut byte = [0];
     let mut into = [IoSliceMut::new(&mut byte)];

@@ -1,8 +1,9 @@
 //! One connection: frames in, answers out in the order of the requests.
 //!
-//! A request is decided before the next one is read; only what it still has to wait for (the acknowledgement of a Produce) may overlap with
-//! the next requests, and the order of the answers is kept by a short queue. While that queue is empty, answers leave straight from the
-//! reading side, and those of produce requests that arrived together leave together.
+//! A request is decided before the next one is read; only what it still has to wait for (the
+//! acknowledgement of a Produce) may overlap with the next requests, and the order of the answers
+//! is kept by a short queue. While that queue is empty, answers leave straight from the reading
+//! side, and those of produce requests that arrived together leave together.
 
 use std::io;
 use std::net::SocketAddr;
@@ -63,7 +64,8 @@ pub(crate) struct ConnectionSettings {
     pub(crate) receive_buffer: Option<usize>,
 }
 
-/// How long answers may still leave after the peer has closed its side: who only reads on gets what is ready, nothing is waited for much longer.
+/// How long answers may still leave after the peer has closed its side: who only reads on gets what
+/// is ready, nothing is waited for much longer.
 const HANGUP_GRACE: Duration = Duration::from_secs(10);
 
 /// An answer on its way, with what it and its request were charged with.
@@ -134,7 +136,8 @@ pub(crate) async fn serve(
     tracing::debug!(%peer, listener = %settings.listener, reason, "connection closed");
 }
 
-/// Runs both sides of a connection until nothing is left to do, or until its peer has hung up and had its grace; gives the reason.
+/// Runs both sides of a connection until nothing is left to do, or until its peer has hung up and
+/// had its grace; gives the reason.
 async fn both_sides(
     reading: impl Future<Output = End>,
     writing: impl Future<Output = io::Result<()>>,
@@ -173,7 +176,8 @@ impl From<String> for End {
     }
 }
 
-/// Resolves when the peer has closed its side, also behind requests that were not read yet; reads nothing.
+/// Resolves when the peer has closed its side, also behind requests that were not read yet; reads
+/// nothing.
 async fn hung_up(stream: &TcpStream) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -205,7 +209,8 @@ struct Answers<'a> {
     /// Pieces of answers that are ready and wait for the next one.
     held: Vec<Bytes>,
     held_bytes: usize,
-    /// Answers given to the writing side that are not written yet. Both sides are one task, so this needs no order of memory.
+    /// Answers given to the writing side that are not written yet. Both sides are one task, so this
+    /// needs no order of memory.
     queued: &'a AtomicUsize,
     /// Bytes of answers that may still be queued before no further request is read.
     unread: &'a Semaphore,
@@ -214,7 +219,8 @@ struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Sends an answer behind all earlier ones. `more`: another answer follows at once, so this one may wait for it.
+    /// Sends an answer behind all earlier ones. `more`: another answer follows at once, so this one
+    /// may wait for it.
     async fn put(&mut self, answer: Answer, charges: Charges, more: bool) -> io::Result<()> {
         match answer {
             Answer::Nothing if more => Ok(()),
@@ -329,7 +335,8 @@ async fn read_requests(
                 return refusal.to_string().into();
             }
         };
-        // Only a Produce is decided without waiting for anything, so only in front of one an answer may be held back.
+        // Only a Produce is decided without waiting for anything, so only in front of one an answer
+        // may be held back.
         let more = reader.next_key() == Some(ApiKey::PRODUCE.0);
         let charges = (frame.charge, charge);
         if let Err(error) = answers.put(answer, charges, more).await {

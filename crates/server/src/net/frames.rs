@@ -1,7 +1,9 @@
-//! Reads length-prefixed frames from a socket, each into one buffer of its own, under limits of size and time.
+//! Reads length-prefixed frames from a socket, each into one buffer of its own, under limits of
+//! size and time.
 //!
-//! While the size of the next frame is unknown, a chunk is read into a buffer of the thread, so that a small request costs one read and an
-//! idle connection no memory; a large frame gets its buffer as soon as its length is there, and the rest is read straight into it.
+//! While the size of the next frame is unknown, a chunk is read into a buffer of the thread, so
+//! that a small request costs one read and an idle connection no memory; a large frame gets its
+//! buffer as soon as its length is there, and the rest is read straight into it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -16,14 +18,17 @@ use tokio::time::{Instant, Sleep};
 
 use super::budget::{BudgetShare, Charge};
 
-/// Bytes asked of the socket at once while no length is known. Frames that fit into it are not counted in the byte budget.
+/// Bytes asked of the socket at once while no length is known. Frames that fit into it are not
+/// counted in the byte budget.
 const CHUNK_BYTES: usize = 8 * 1024;
-/// What is reserved for a large frame before its bytes arrive: more than most produce requests, so that they are never moved. Memory that
-/// is reserved and not written costs nothing.
+/// What is reserved for a large frame before its bytes arrive: more than most produce requests, so
+/// that they are never moved. Memory that is reserved and not written costs nothing.
 const FIRST_RESERVE: usize = 2 << 20;
-/// What a large frame is charged with before its bytes arrive: all of an ordinary produce request, next to nothing of an announcement.
+/// What a large frame is charged with before its bytes arrive: all of an ordinary produce request,
+/// next to nothing of an announcement.
 const FIRST_CHARGE: usize = 256 << 10;
-/// How many times the bytes that are here a large frame is charged with before more are read: few steps, and an announcement gains little.
+/// How many times the bytes that are here a large frame is charged with before more are read: few
+/// steps, and an announcement gains little.
 const CHARGE_GROWTH: usize = 4;
 
 thread_local! {
@@ -62,7 +67,8 @@ pub(crate) enum ReadEnd {
     Io(#[from] std::io::Error),
 }
 
-/// A frame without its length, in a buffer of its own, and what the byte budget was charged with for it (`None` for one that fits a chunk).
+/// A frame without its length, in a buffer of its own, and what the byte budget was charged with
+/// for it (`None` for one that fits a chunk).
 #[derive(Debug)]
 pub(crate) struct ReadFrame {
     pub(crate) bytes: Bytes,
@@ -186,7 +192,8 @@ impl FrameReader {
         }
         while buffer.len() < len {
             if buffer.capacity() == buffer.len() {
-                // So many bytes are here: the sender is serious, so one allocation for the whole frame is fair.
+                // So many bytes are here: the sender is serious, so one allocation for the whole
+                // frame is fair.
                 buffer.reserve(len - buffer.len());
             }
             if buffer.len() >= charged {
@@ -236,7 +243,8 @@ impl FrameReader {
     }
 }
 
-/// The one timer of a connection's reading side. It is moved only when a nearer deadline comes up or when it fires, not with each frame.
+/// The one timer of a connection's reading side. It is moved only when a nearer deadline comes up
+/// or when it fires, not with each frame.
 #[derive(Debug)]
 struct Clock {
     /// When what is waited for now is late; `None` until something is waited for.
@@ -257,7 +265,8 @@ impl Clock {
         self.due = None;
     }
 
-    /// Runs `work`; `None` when it is not done `limit` after the first wait since the last [`Clock::rest`].
+    /// Runs `work`; `None` when it is not done `limit` after the first wait since the last
+    /// [`Clock::rest`].
     async fn bound<T>(&mut self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         poll_fn(|cx| match work.as_mut().poll(cx) {
@@ -393,7 +402,8 @@ mod tests {
         assert!(matches!(end, ReadEnd::Closed));
     }
 
-    /// A frame that is only announced costs next to nothing, so that others are read; one that arrives is charged with what is here.
+    /// A frame that is only announced costs next to nothing, so that others are read; one that
+    /// arrives is charged with what is here.
     #[tokio::test(start_paused = true)]
     async fn announcements_do_not_use_up_the_budget() {
         let limits = ReadLimits {

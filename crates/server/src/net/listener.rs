@@ -1,4 +1,5 @@
-//! Binding and accepting: caps on connections in total and per address, back-off when the process runs out of descriptors.
+//! Binding and accepting: caps on connections in total and per address, back-off when the process
+//! runs out of descriptors.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::log_limit::LogLimit;
 
-/// Pause after an accept that failed for want of descriptors or memory; the client waits in the backlog.
+/// Pause after an accept that failed for want of descriptors or memory; the client waits in the
+/// backlog.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// Shortages in a row that are told once.
 const SHORT_ACCEPTS_TOLD: u64 = 100;
@@ -20,7 +22,8 @@ const SHORT_ACCEPTS_TOLD: u64 = 100;
 /// Caps on connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionCaps {
-    /// `max.connections`, lowered to what the descriptor limit leaves besides the files of the logs.
+    /// `max.connections`, lowered to what the descriptor limit leaves besides the files of the
+    /// logs.
     pub(crate) total: usize,
     /// `max.connections.per.ip`.
     pub(crate) per_ip: usize,
@@ -152,7 +155,8 @@ pub(crate) async fn accept_loop(
         match accepted {
             Ok((stream, peer)) => match counter.admit(peer.ip()) {
                 Some(slot) => serve(stream, peer, slot),
-                // Dropping the stream closes it: the client sees a refused connection and tries again later.
+                // Dropping the stream closes it: the client sees a refused connection and tries
+                // again later.
                 None => {
                     if let Some(suppressed) = REFUSED.pass() {
                         tracing::warn!(%peer, suppressed, "connection refused: too many connections (max.connections, max.connections.per.ip)");

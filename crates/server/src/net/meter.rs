@@ -1,5 +1,6 @@
-//! Counts the bytes of the answer a connection is making, against `response.max.bytes` and the budget of answers. A connection makes one answer at a
-//! time. Not here: what is left out of an answer that has no room (the handlers).
+//! Counts the bytes of the answer a connection is making, against `response.max.bytes` and the
+//! budget of answers. A connection makes one answer at a time. Not here: what is left out of an
+//! answer that has no room (the handlers).
 
 use parking_lot::Mutex;
 use tarn_wire::ErrorCode;
@@ -35,8 +36,9 @@ impl AnswerMeter {
         }
     }
 
-    /// Counts `bytes` more. The code is for the part that stays out: POLICY_VIOLATION when the answer gets too long (ask for less),
-    /// THROTTLING_QUOTA_EXCEEDED when there is no memory for it now (ask again).
+    /// Counts `bytes` more. The code is for the part that stays out: POLICY_VIOLATION when the
+    /// answer gets too long (ask for less), THROTTLING_QUOTA_EXCEEDED when there is no memory for
+    /// it now (ask again).
     pub(crate) fn take(&self, bytes: usize) -> Result<(), ErrorCode> {
         let mut running = self.running.lock();
         let next = running.bytes.saturating_add(bytes);

@@ -1,6 +1,8 @@
-//! Writes answer frames: inline pieces with one vectored write, file ranges with `sendfile`. Only small ranges are copied: `sendfile` cannot send
-//! what stands behind a range, so that a reader would be woken for an answer of which the end is still missing, and a frame with small
-//! ranges of many partitions would cost several calls for each. What of a file is not in memory is loaded elsewhere first (`cold`).
+//! Writes answer frames: inline pieces with one vectored write, file ranges with `sendfile`. Only
+//! small ranges are copied: `sendfile` cannot send what stands behind a range, so that a reader
+//! would be woken for an answer of which the end is still missing, and a frame with small ranges of
+//! many partitions would cost several calls for each. What of a file is not in memory is loaded
+//! elsewhere first (`cold`).
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -17,12 +19,14 @@ use super::cold;
 const PIECES_MAX: usize = 64;
 /// Longest range that is copied.
 const COPIED_BYTES_MAX: u64 = 32 * 1024;
-/// Copies that wait for the next write; more are written first, so that an answer of many small ranges needs little memory.
+/// Copies that wait for the next write; more are written first, so that an answer of many small
+/// ranges needs little memory.
 const COPIES_HELD_BYTES_MAX: usize = 256 * 1024;
 /// Most bytes in one `sendfile`; other tasks of the worker get their turn in between.
 const SENDFILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes a whole frame. `stall_max`: how long the peer may take nothing before the connection counts as dead.
+/// Writes a whole frame. `stall_max`: how long the peer may take nothing before the connection
+/// counts as dead.
 pub(crate) async fn write_frame(
     stream: &TcpStream,
     frame: Frame,
@@ -63,7 +67,8 @@ async fn writable(stream: &TcpStream, stall_max: Duration) -> io::Result<()> {
     }
 }
 
-/// Writes pieces that a file range follows: the kernel keeps a small piece back and sends it together with the first bytes of the file.
+/// Writes pieces that a file range follows: the kernel keeps a small piece back and sends it
+/// together with the first bytes of the file.
 async fn write_ahead_of_file(
     stream: &TcpStream,
     pieces: &mut Vec<Bytes>,
@@ -102,7 +107,8 @@ async fn write_inline(
     Ok(())
 }
 
-/// Writes as much as the socket takes now; true when that was all. What was written is taken out of `pieces`.
+/// Writes as much as the socket takes now; true when that was all. What was written is taken out of
+/// `pieces`.
 pub(super) fn try_write_inline(stream: &TcpStream, pieces: &mut Vec<Bytes>) -> io::Result<bool> {
     let mut at = 0;
     while at < pieces.len() {
@@ -156,7 +162,8 @@ async fn send_file(stream: &TcpStream, range: FileRange, stall_max: Duration) ->
                 .map_err(io::Error::from)
         });
         match sent {
-            // The file is shorter than the range: it was cut meanwhile. The length is promised already, so only closing is left.
+            // The file is shorter than the range: it was cut meanwhile. The length is promised
+            // already, so only closing is left.
             Ok(0) => {
                 return Err(io::Error::new(
                     io::ErrorKind::UnexpectedEof,

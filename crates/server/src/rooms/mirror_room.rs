@@ -1,4 +1,5 @@
-//! The mirror room as the server holds it: both of its halves, started together and ended in the right order.
+//! The mirror room as the server holds it: both of its halves, started together and ended in the
+//! right order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +23,16 @@ pub(crate) struct MirrorRoom {
 }
 
 impl MirrorRoom {
-    /// Ends every task of the room: deciding first, then fetching, so that nothing is started again.
+    /// Ends every task of the room: deciding first, then fetching, so that nothing is started
+    /// again.
     pub(crate) async fn shutdown(&self) {
         self.service.shutdown().await;
         self.plane.shutdown().await;
     }
 }
 
-/// Rules of the controller that the mirror room brings. They hold also while mirroring is switched off: what is stored must stay sensible.
+/// Rules of the controller that the mirror room brings. They hold also while mirroring is switched
+/// off: what is stored must stay sensible.
 pub(crate) fn rules() -> Rules {
     Rules {
         alter_hooks: vec![(ResourceType::MIRROR, alter_hook())],

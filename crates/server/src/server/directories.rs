@@ -1,7 +1,8 @@
 //! Log directories at a start: which should be there, which are, and which may be formatted.
 //!
-//! Absence is not emptiness. An empty directory among formatted ones is a new one only if every directory is there that the metadata knows of;
-//! otherwise it is more likely one that is not mounted, and the start is refused by name.
+//! Absence is not emptiness. An empty directory among formatted ones is a new one only if every
+//! directory is there that the metadata knows of; otherwise it is more likely one that is not
+//! mounted, and the start is refused by name.
 //!
 //! Guards F-2: absence is not emptiness.
 
@@ -26,7 +27,8 @@ use crate::node::Node;
 const SEEN: &str = "log-directories";
 const METADATA_LOG: &str = "__cluster_metadata-0";
 
-/// Refuses a metadata directory whose log is gone although partitions are there: they would all be taken for strays.
+/// Refuses a metadata directory whose log is gone although partitions are there: they would all be
+/// taken for strays.
 pub(super) fn refuse_lost_metadata(
     config: &Config,
     dirs: &[Arc<LogDir>],
@@ -208,7 +210,8 @@ fn seen(metadata_dir: &Path) -> BTreeMap<String, String> {
     text.lines().filter_map(line).collect()
 }
 
-/// Tells the controller which directories work, so that nothing new is placed in one that went offline.
+/// Tells the controller which directories work, so that nothing new is placed in one that went
+/// offline.
 pub(super) async fn follow(node: Arc<Node>, stop: CancellationToken) {
     let mut online = node.replicas.online_dirs();
     loop {

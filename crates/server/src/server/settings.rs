@@ -199,7 +199,8 @@ pub(super) fn decompression(config: &Config) -> Decompression {
     )
 }
 
-/// Size of a socket buffer, when it was set by hand; otherwise the system tunes it, which is better on long paths.
+/// Size of a socket buffer, when it was set by hand; otherwise the system tunes it, which is better
+/// on long paths.
 pub(super) fn socket_buffer(config: &Config, key: &str) -> Option<usize> {
     config.set.get(key)?;
     usize::try_from(config.number(key))

@@ -159,7 +159,8 @@ fn with_bound_ports(config: &Config, bound: &[BoundListener]) -> Vec<Listener> {
 /// Opened and locked directories.
 type Dirs = Vec<Arc<LogDir>>;
 
-/// The directories for partitions, and the metadata directory when it is none of them (it is only locked).
+/// The directories for partitions, and the metadata directory when it is none of them (it is only
+/// locked).
 fn split_dirs(config: &Config, dirs: Vec<Arc<LogDir>>) -> Result<(Dirs, Dirs), StartError> {
     if !dirs.iter().any(|dir| dir.path() == config.metadata_log_dir) {
         return Err(StartError::LogDir {
@@ -187,7 +188,8 @@ async fn open_formatted(
     Ok((dirs, metadata_dirs))
 }
 
-/// Holds the directories against the metadata, and adds new ones; gives the ids of those that are missing.
+/// Holds the directories against the metadata, and adds new ones; gives the ids of those that are
+/// missing.
 async fn compare_dirs(
     config: &Config,
     identity: &storage::Identity,
@@ -237,7 +239,8 @@ fn all_dirs(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
-/// Locks and opens every directory. One that is broken is left out while another one works; one that is locked never is.
+/// Locks and opens every directory. One that is broken is left out while another one works; one
+/// that is locked never is.
 async fn open_dirs(paths: Vec<PathBuf>) -> Result<Vec<Arc<LogDir>>, StartError> {
     blocking(move || {
         let mut dirs = Vec::new();

@@ -1,4 +1,5 @@
-//! Broker keys of Kafka 4.3 that have an effect here. One row a key: name, type, default, range, update mode, meaning.
+//! Broker keys of Kafka 4.3 that have an effect here. One row a key: name, type, default, range,
+//! update mode, meaning.
 
 use super::{BrokerKey, dynamic, read_only};
 use tarn_metadata::config::ConfigType::{Boolean, Double, Int, List, Long, Short, String};

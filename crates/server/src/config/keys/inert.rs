@@ -1,4 +1,5 @@
-//! Broker keys of Kafka 4.3 that are known, checked and described, but have no effect here; the meaning names the feature they belong to.
+//! Broker keys of Kafka 4.3 that are known, checked and described, but have no effect here; the
+//! meaning names the feature they belong to.
 
 use super::{BrokerKey, inert, inert_dynamic, inert_internal};
 use tarn_metadata::config::ConfigType::{

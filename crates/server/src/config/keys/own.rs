@@ -1,4 +1,5 @@
-//! Broker keys that Kafka 4.3 does not have: durability, and the broker-wide keys of cluster mirroring.
+//! Broker keys that Kafka 4.3 does not have: durability, and the broker-wide keys of cluster
+//! mirroring.
 
 use super::{BrokerKey, dynamic, inert, read_only};
 use tarn_metadata::config::ConfigType::{Boolean, Int, Long, String};
