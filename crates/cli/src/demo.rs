@@ -1,7 +1,9 @@
-//! `tarn demo`, the body of the quickstart: a source and a destination in one process on loopback, sample topics with a live producer, a
-//! mirror, and its describe table until Ctrl-C. With `--source` the user's own Kafka is the source.
+//! `tarn demo`, the body of the quickstart: a source and a destination in one process on loopback,
+//! sample topics with a live producer, a mirror, and its describe table until Ctrl-C. With
+//! `--source` the user's own Kafka is the source.
 //!
-//! Nothing here is special to the demo's servers: they are configured by Kafka's keys, and the mirror is made with the tools' own code.
+//! Nothing here is special to the demo's servers: they are configured by Kafka's keys, and the
+//! mirror is made with the tools' own code.
 
 mod load;
 mod node;
@@ -110,7 +112,8 @@ async fn show(
     }
 }
 
-/// The first two commands of the walk-through, shown as a person would type them and run by the tool's own code.
+/// The first two commands of the walk-through, shown as a person would type them and run by the
+/// tool's own code.
 async fn create_mirror(source: &str, destination: &Node, pattern: &str) -> Result<(), CliError> {
     let file = destination.dir().join("source.properties");
     std::fs::write(&file, format!("bootstrap.servers={source}\n"))
@@ -242,7 +245,8 @@ fn first_topic(rows: &[PartitionRow]) -> &str {
         .map_or("orders", |r| r.topic.as_str())
 }
 
-/// Every partition mirrors with lag 0, and, when we know how much was written, all of it has arrived.
+/// Every partition mirrors with lag 0, and, when we know how much was written, all of it has
+/// arrived.
 fn caught_up(rows: &[PartitionRow], produced: Option<u64>) -> bool {
     let arrived: i64 = rows.iter().map(|r| r.destination_offset.max(0)).sum();
     !rows.is_empty()

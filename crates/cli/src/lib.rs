@@ -1,9 +1,11 @@
 //! The `cli` room: the `tarn` program with its subcommands, and the two mirror tools that share it.
 //!
-//! It may use the server (to run one), the client (to talk to one) and the terminal. It owns words, tables, exit codes and signals; it
-//! decides nothing about mirrors: the broker does. Parsing, checks and printing are pure functions over text.
+//! It may use the server (to run one), the client (to talk to one) and the terminal. It owns words,
+//! tables, exit codes and signals; it decides nothing about mirrors: the broker does. Parsing,
+//! checks and printing are pure functions over text.
 //!
-//! Invariants: results on standard output, everything else on standard error; exit 0 only when all that was asked was done.
+//! Invariants: results on standard output, everything else on standard error; exit 0 only when all
+//! that was asked was done.
 
 pub mod demo;
 mod error;
@@ -48,7 +50,8 @@ enum Command {
     /// The same with the words of kafka-cluster-mirrors.sh.
     #[command(disable_help_flag = true)]
     ClusterMirrors(ToolArguments),
-    /// Show a mirror at work: an embedded source and destination with sample topics and a live producer.
+    /// Show a mirror at work: an embedded source and destination with sample topics and a live
+    /// producer.
     Demo(demo::DemoArguments),
 }
 

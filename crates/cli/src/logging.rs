@@ -1,4 +1,5 @@
-//! Owns where log lines go and how they look: one line an event on standard error, as text or as JSON.
+//! Owns where log lines go and how they look: one line an event on standard error, as text or as
+//! JSON.
 
 use std::io::IsTerminal;
 
@@ -18,8 +19,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Sets up the log of the process. `level` holds unless the environment says otherwise; the levels can be changed later. A second call
-/// changes nothing.
+/// Sets up the log of the process. `level` holds unless the environment says otherwise; the levels
+/// can be changed later. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, level: &str) {
     let named = std::env::var(FILTER_VARIABLE).ok();
     let named = named.filter(|text| EnvFilter::try_new(text).is_ok());

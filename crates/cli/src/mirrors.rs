@@ -1,7 +1,8 @@
 //! The mirror tools: `kafka-mirrors.sh` and `kafka-cluster-mirrors.sh` over the same code.
 //!
-//! Parsing and checks ([`options`]), printing ([`report`]) and the words of errors ([`failure`]) are pure. [`destination`] speaks to the
-//! cluster, [`foreign`] does what clusters other than ours leave to the tool, [`verbs`] puts them together.
+//! Parsing and checks ([`options`]), printing ([`report`]) and the words of errors ([`failure`])
+//! are pure. [`destination`] speaks to the cluster, [`foreign`] does what clusters other than ours
+//! leave to the tool, [`verbs`] puts them together.
 
 mod destination;
 mod failure;

@@ -1,4 +1,5 @@
-//! Owns reading the properties files that the mirror tools are given. The text format itself is the server room's.
+//! Owns reading the properties files that the mirror tools are given. The text format itself is the
+//! server room's.
 
 use std::path::Path;
 
@@ -6,7 +7,8 @@ use tarn_server::config::properties::parse;
 
 use crate::CliError;
 
-/// The entries of a properties file in their order; of a key that occurs twice the last value, as in Java.
+/// The entries of a properties file in their order; of a key that occurs twice the last value, as
+/// in Java.
 ///
 /// # Errors
 /// The file cannot be read, or a line is no properties text.

@@ -1,4 +1,5 @@
-//! The live producer of the demo: creates the sample topics and writes small readable records to them.
+//! The live producer of the demo: creates the sample topics and writes small readable records to
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

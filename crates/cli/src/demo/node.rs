@@ -1,4 +1,5 @@
-//! One embedded broker of the demo: a one-node cluster on free loopback ports with its data in a temporary folder.
+//! One embedded broker of the demo: a one-node cluster on free loopback ports with its data in a
+//! temporary folder.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;

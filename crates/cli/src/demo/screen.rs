@@ -1,4 +1,5 @@
-//! What the demo shows: the describe table in place on a terminal, one block after the other elsewhere, and the lines to try next.
+//! What the demo shows: the describe table in place on a terminal, one block after the other
+//! elsewhere, and the lines to try next.
 
 use std::io::{IsTerminal, Write};
 

@@ -1,4 +1,5 @@
-//! The destination cluster as the tools talk to it: finds out which dialect it speaks, sends mirror calls in it, gives plain rows back.
+//! The destination cluster as the tools talk to it: finds out which dialect it speaks, sends mirror
+//! calls in it, gives plain rows back.
 //!
 //! Not here: what is printed, and which topics a pattern means at a foreign cluster.
 
@@ -127,8 +128,8 @@ pub(crate) struct Described {
 }
 
 impl Destination {
-    /// Connects and finds out who answers: a late question with an answer in either form, see the wire specification. `own_dialect`: what
-    /// to speak to this product, which knows both.
+    /// Connects and finds out who answers: a late question with an answer in either form, see the
+    /// wire specification. `own_dialect`: what to speak to this product, which knows both.
     pub(crate) async fn connect(bootstrap: &str, own_dialect: Dialect) -> Result<Self, CliError> {
         let addresses = addresses(bootstrap)?;
         let probe = cluster(addresses.clone())
@@ -263,7 +264,8 @@ impl Destination {
         self.check_mirror(mirror, code, text.as_ref())
     }
 
-    /// IncrementalAlterConfigs on the mirror; operations are Kafka's (0 set, 1 delete, 2 append, 3 subtract).
+    /// IncrementalAlterConfigs on the mirror; operations are Kafka's (0 set, 1 delete, 2 append, 3
+    /// subtract).
     pub(crate) async fn alter(
         &self,
         mirror: &str,
@@ -302,7 +304,8 @@ impl Destination {
         self.configs(MIRROR_RESOURCE, mirror, None).await
     }
 
-    /// The whole configuration of a mirror, defaults and hidden keys included where the cluster tells them; sorted by key.
+    /// The whole configuration of a mirror, defaults and hidden keys included where the cluster
+    /// tells them; sorted by key.
     pub(crate) async fn config_rows(&self, mirror: &str) -> Result<Vec<ConfigRow>, CliError> {
         /// `config_source` of a default.
         const DEFAULT: i8 = 5;
@@ -433,7 +436,8 @@ impl Destination {
         Ok(rows)
     }
 
-    /// DescribeMirrors at every broker, merged and sorted. Also gives one text for each broker that did not answer.
+    /// DescribeMirrors at every broker, merged and sorted. Also gives one text for each broker that
+    /// did not answer.
     pub(crate) async fn describe(&self, mirror: Option<&str>) -> Result<Described, CliError> {
         self.cluster
             .metadata(&MetadataTopics::None)
@@ -564,7 +568,8 @@ impl Destination {
     }
 }
 
-/// Which prototype announces this highest version of FindCoordinator: the early one has a version more, for its own coordinators.
+/// Which prototype announces this highest version of FindCoordinator: the early one has a version
+/// more, for its own coordinators.
 fn dialect_of(find_coordinator_max: Option<i16>) -> Dialect {
     const EARLY_MAX: i16 = 7;
     match find_coordinator_max {

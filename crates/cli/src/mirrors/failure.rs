@@ -1,4 +1,5 @@
-//! The words of errors that came from a cluster: exception names as the Java tools print them, and texts for codes without one. Pure.
+//! The words of errors that came from a cluster: exception names as the Java tools print them, and
+//! texts for codes without one. Pure.
 
 use tarn_wire::{ErrorCode, Str};
 

@@ -1,6 +1,8 @@
-//! What clusters other than ours leave to the tool: resolving patterns, asking the source for its cluster id, creating topics.
+//! What clusters other than ours leave to the tool: resolving patterns, asking the source for its
+//! cluster id, creating topics.
 //!
-//! Both prototype dialects are spoken here, so that the tool also drives a prototype cluster. The source is reached in plain text only.
+//! Both prototype dialects are spoken here, so that the tool also drives a prototype cluster. The
+//! source is reached in plain text only.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +28,8 @@ fn failed(text: impl Into<String>) -> CliError {
     CliError::Failed(text.into())
 }
 
-/// Turns an answer into results. A top-level error counts only when no topic carries one: our broker repeats the first topic's there.
+/// Turns an answer into results. A top-level error counts only when no topic carries one: our
+/// broker repeats the first topic's there.
 pub(crate) fn collect(
     destination: &Destination,
     mirror: &str,
@@ -50,7 +53,8 @@ pub(crate) fn collect(
     Ok(topics.into_iter().map(result).collect())
 }
 
-/// A late cluster wants the source's id in the definition; the tool finds it out. Ours and early ones do without.
+/// A late cluster wants the source's id in the definition; the tool finds it out. Ours and early
+/// ones do without.
 pub(crate) async fn complete_config(
     destination: &Destination,
     mirror: &str,
@@ -285,7 +289,8 @@ async fn add_early(
     Ok(results)
 }
 
-/// The late way: the controller creates what is missing from ids and partition counts, and stores the patterns of `stored`.
+/// The late way: the controller creates what is missing from ids and partition counts, and stores
+/// the patterns of `stored`.
 async fn add_late(
     destination: &Destination,
     mirror: &str,
@@ -349,7 +354,8 @@ async fn source_topics(
         .collect())
 }
 
-/// Creates topics with the source's ids (CreateTopics v8); gives those that could not be made. One that exists is fine.
+/// Creates topics with the source's ids (CreateTopics v8); gives those that could not be made. One
+/// that exists is fine.
 async fn create_topics(
     destination: &Destination,
     topics: &[SourceTopic],

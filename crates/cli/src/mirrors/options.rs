@@ -1,4 +1,5 @@
-//! The command line of the mirror tools: parsing, and the checks that run before any connection, in their order. Pure.
+//! The command line of the mirror tools: parsing, and the checks that run before any connection, in
+//! their order. Pure.
 
 use std::path::PathBuf;
 use std::time::Duration;

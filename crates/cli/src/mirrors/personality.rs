@@ -22,8 +22,8 @@ pub enum CalledAs {
 }
 
 impl Personality {
-    /// The dialect in which this tool says this verb to a server that speaks both. It decides the names of errors. The early forms carry
-    /// our own fields, which the verbs about topics need.
+    /// The dialect in which this tool says this verb to a server that speaks both. It decides the
+    /// names of errors. The early forms carry our own fields, which the verbs about topics need.
     pub(crate) fn dialect(self, verb: Verb) -> Dialect {
         match (self, verb) {
             (Personality::ClusterMirrors, Verb::Create | Verb::Delete) => Dialect::Late,
@@ -87,7 +87,8 @@ impl Personality {
         }
     }
 
-    /// The line on standard output after topics were added, removed, paused or resumed. `topics` is sorted.
+    /// The line on standard output after topics were added, removed, paused or resumed. `topics` is
+    /// sorted.
     pub(crate) fn done(self, verb: Verb, mirror: &str, topics: &[String]) -> String {
         let n = topics.len();
         let set = format!("[{}]", topics.join(", "));

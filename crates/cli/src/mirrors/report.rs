@@ -1,4 +1,5 @@
-//! What the mirror tools print: the tables character for character, JSON, and the line about an unreachable source. Pure.
+//! What the mirror tools print: the tables character for character, JSON, and the line about an
+//! unreachable source. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -346,8 +347,8 @@ pub(crate) fn config_json(rows: &[ConfigRow]) -> String {
     format!("{}\n", Value::Array(objects.collect()))
 }
 
-/// One line for every mirror whose source does not answer: partitions that go on trying carry the reason, the age of the last good answer
-/// says since when.
+/// One line for every mirror whose source does not answer: partitions that go on trying carry the
+/// reason, the age of the last good answer says since when.
 pub(crate) fn unreachable_lines(rows: &[PartitionRow], now_ms: i64) -> Vec<String> {
     let mut worst: BTreeMap<&str, (&str, i64)> = BTreeMap::new();
     for row in rows

@@ -1,4 +1,5 @@
-//! What each verb does, over a connected destination: the calls, what goes to which stream, and the exit.
+//! What each verb does, over a connected destination: the calls, what goes to which stream, and the
+//! exit.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,8 @@ pub(crate) async fn run(personality: Personality, options: &Options) -> Result<(
     Ok(())
 }
 
-/// The connection to the destination can be plain text only, for now; silently ignoring a security setting would be worse than refusing.
+/// The connection to the destination can be plain text only, for now; silently ignoring a security
+/// setting would be worse than refusing.
 fn check_command_config(config: &[(String, String)]) -> Result<(), CliError> {
     match config.iter().find(|(key, value)| {
         key == "security.protocol" && !value.trim().eq_ignore_ascii_case("PLAINTEXT")
@@ -185,7 +187,8 @@ async fn topics(
     destination: &Destination,
     mirror: &str,
 ) -> Result<(), CliError> {
-    // The late tool's start stores its patterns, in the same request: a refused one leaves nothing behind.
+    // The late tool's start stores its patterns, in the same request: a refused one leaves nothing
+    // behind.
     let late_add = personality == Personality::ClusterMirrors && options.verb == Verb::Add;
     let results = match destination.server {
         Server::Tarn => own(options, destination, mirror, late_add).await?,
@@ -254,7 +257,8 @@ fn preview(options: &Options, mut results: Vec<TopicResult>) -> Result<(), CliEr
     }
 }
 
-/// Prints errors and the success line; gives the topics that succeeded, sorted, and whether all did.
+/// Prints errors and the success line; gives the topics that succeeded, sorted, and whether all
+/// did.
 fn tell(
     personality: Personality,
     options: &Options,
@@ -351,7 +355,8 @@ async fn own(
     }
 }
 
-/// A removed pattern must not be discovered again: takes it off the mirror's list. Only tidying, so its errors are told and nothing more.
+/// A removed pattern must not be discovered again: takes it off the mirror's list. Only tidying, so
+/// its errors are told and nothing more.
 async fn forget_patterns(destination: &Destination, mirror: &str, options: &Options) {
     let Ok(config) = destination.mirror_config(mirror).await else {
         return;

@@ -174,7 +174,8 @@ fn rows_are_sorted_by_partition_number_not_by_text() {
     assert_eq!(rows.map(|r| r.partition), [11, 9, 10]);
 }
 
-/// What only the log knew is on show: in the JSON with since when, and one line each on standard error.
+/// What only the log knew is on show: in the JSON with since when, and one line each on standard
+/// error.
 #[test]
 fn notices_are_fields_of_the_json_and_lines_on_standard_error() {
     let notice = |kind: &str, item: &str, text: &str| NoticeRow {
