@@ -14,7 +14,8 @@ const GENERATED: &[&str] = &[
     "crates/wire/schema/",
 ];
 
-/// Work on the fetch engine moves these files right now; their comments are broken at the end of it.
+/// Work on the fetch engine moves these files right now; their comments are broken at the end of
+/// it.
 const LATER: &[&str] = &[
     "crates/fetch/",
     "crates/mirror/src/fetcher",
