@@ -1,4 +1,5 @@
-//! Tells the gates which compiler built them: instruction counts are comparable only under the same one.
+//! Tells the gates which compiler built them: instruction counts are comparable only under the same
+//! one.
 
 use std::process::Command;
 

@@ -1,6 +1,7 @@
 //! Whether others use the machine: processor time of processes that are not the harness's own tree.
 //!
-//! Kernel threads do not count: what they do here (writing back pages, network interrupts) is done for the systems under test.
+//! Kernel threads do not count: what they do here (writing back pages, network interrupts) is done
+//! for the systems under test.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Stat, parse_stat};
 
-/// What others may use, in percent of one core. A machine is never quite its own: the supervisor of the sandbox that this project is measured in
-/// takes 2 to 4 % by itself. What others used stands on the page, round by round.
+/// What others may use, in percent of one core. A machine is never quite its own: the supervisor of
+/// the sandbox that this project is measured in takes 2 to 4 % by itself. What others used stands
+/// on the page, round by round.
 pub const PERCENT_MAX: f64 = 5.0;
 /// How many processes are named.
 const NAMED_MAX: usize = 4;
@@ -125,8 +127,9 @@ fn earlier<'a>(before: &'a HashMap<u32, Stat>, pid: u32, stat: &Stat) -> Option<
     before.get(&pid).filter(|was| was.started == stat.started)
 }
 
-/// Whoever waited for a process that ended got all its time at once. What it had used before the stretch began is not the stretch's: it is taken
-/// back from its parent, or from the ancestor that inherited instead of a parent that had ended too. What a parent does not wait for is never
+/// Whoever waited for a process that ended got all its time at once. What it had used before the
+/// stretch began is not the stretch's: it is taken back from its parent, or from the ancestor that
+/// inherited instead of a parent that had ended too. What a parent does not wait for is never
 /// inherited, so that no more is taken back than there is.
 fn take_back(before: &HashMap<u32, Stat>, inherited: &mut HashMap<u32, u64>, pid: u32, was: &Stat) {
     let mut left = was.ticks + was.children_ticks;
@@ -142,7 +145,8 @@ fn take_back(before: &HashMap<u32, Stat>, inherited: &mut HashMap<u32, u64>, pid
         }
         at = match before.get(&at) {
             Some(stat) if stat.parent != 0 => stat.parent,
-            // Orphans go to the first process, whether or not the chain of parents can still be followed.
+            // Orphans go to the first process, whether or not the chain of parents can still be
+            // followed.
             _ if at != FIRST_PROCESS => FIRST_PROCESS,
             _ => return,
         };
@@ -151,7 +155,8 @@ fn take_back(before: &HashMap<u32, Stat>, inherited: &mut HashMap<u32, u64>, pid
 
 fn is_below(all: &HashMap<u32, Stat>, pid: u32, ancestor: u32) -> bool {
     let mut at = pid;
-    // A chain of parents is never longer than there are processes, unless the listing changed while it was read.
+    // A chain of parents is never longer than there are processes, unless the listing changed while
+    // it was read.
     for _ in 0..all.len() {
         if at == ancestor {
             return true;
@@ -235,7 +240,8 @@ mod tests {
 
     #[test]
     fn a_whole_family_that_ended_is_no_burst() {
-        // The job had waited for its compiler before it ended itself: the shell inherits both at once.
+        // The job had waited for its compiler before it ended itself: the shell inherits both at
+        // once.
         let before = [
             (1, "init", 0, 0, 0),
             (5, "sh", 1, 10, 0),
@@ -254,7 +260,8 @@ mod tests {
             (6, "job", 5, 5_000, 0),
         ];
         let after = [(1, "init", 0, 0, 5_010)];
-        // The shell ended as well, unseen by whom; only its ten ticks and the job's are known to be old.
+        // The shell ended as well, unseen by whom; only its ten ticks and the job's are known to be
+        // old.
         assert_eq!(percent(&before, &after), 0.0);
     }
 

@@ -1,8 +1,10 @@
-//! The benchmark harness: scenarios that measure Tarn beside a real Kafka and beside MirrorMaker 2 in one run, the rounds they are measured in,
-//! the table of goals, and the page made from the figures.
+//! The benchmark harness: scenarios that measure Tarn beside a real Kafka and beside MirrorMaker 2
+//! in one run, the rounds they are measured in, the table of goals, and the page made from the
+//! figures.
 //!
-//! It starts systems as black boxes through the harness of the tests and never links the server. What is measured is said by the files in
-//! `scenarios`; nothing here bends a figure on its way to the page.
+//! It starts systems as black boxes through the harness of the tests and never links the server.
+//! What is measured is said by the files in `scenarios`; nothing here bends a figure on its way to
+//! the page.
 
 // Modules in the order of the alphabet, one line each.
 pub mod busy;

@@ -1,7 +1,9 @@
-//! The load generator: an open-loop producer and a reader that speak the Kafka protocol themselves, against any broker that serves it.
+//! The load generator: an open-loop producer and a reader that speak the Kafka protocol themselves,
+//! against any broker that serves it.
 //!
-//! It exists because the Java clients cost more processor time than the brokers that they would measure. Nothing here allocates, decodes or
-//! computes per record: batches, requests and checksums are made once. What is measured with it is said by the scenarios.
+//! It exists because the Java clients cost more processor time than the brokers that they would
+//! measure. Nothing here allocates, decodes or computes per record: batches, requests and checksums
+//! are made once. What is measured with it is said by the scenarios.
 
 pub mod batch;
 pub mod clock;

@@ -1,4 +1,5 @@
-//! The machine and the versions that figures were taken with, and whether it can run a scenario at all.
+//! The machine and the versions that figures were taken with, and whether it can run a scenario at
+//! all.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
@@ -12,7 +13,8 @@ use tarn_tests::jars::KAFKA_CURRENT;
 
 /// File descriptors that runs with thousands of partitions want.
 pub const DESCRIPTORS_WANTED: u64 = 200_000;
-/// Descriptors that a Java broker has open besides one for each partition (about 150), and some for connections and for new files.
+/// Descriptors that a Java broker has open besides one for each partition (about 150), and some for
+/// connections and for new files.
 const DESCRIPTORS_OTHERWISE: u64 = 2_000;
 const DESCRIPTORS_PER_PARTITION: u64 = 2;
 /// Left free on the disk whatever a scenario needs, bytes.
@@ -34,7 +36,8 @@ pub struct Machine {
     pub file_system: String,
     /// TCP congestion control by default.
     pub congestion_control: String,
-    /// KiB that the device of these data reads ahead; 0 = unknown. Faults in mapped files cost accordingly.
+    /// KiB that the device of these data reads ahead; 0 = unknown. Faults in mapped files cost
+    /// accordingly.
     pub read_ahead_kib: u64,
     /// File descriptors that a process may open.
     pub descriptors: u64,
@@ -149,7 +152,8 @@ pub fn commit(repository: &Path) -> String {
     }
 }
 
-/// Raises the limit of file descriptors for this process and its children, as far as it is allowed. Gives a sentence when that is not enough.
+/// Raises the limit of file descriptors for this process and its children, as far as it is allowed.
+/// Gives a sentence when that is not enough.
 #[must_use]
 pub fn raise_descriptor_limit() -> Option<String> {
     let now = getrlimit(Resource::Nofile);
@@ -179,8 +183,9 @@ pub fn raise_descriptor_limit() -> Option<String> {
     ))
 }
 
-/// How many partitions a Java broker that is started now can hold: it keeps a file open for each, and opens another one each where it flushes many
-/// at once; 11,000 partitions have taken more than 20,000.
+/// How many partitions a Java broker that is started now can hold: it keeps a file open for each,
+/// and opens another one each where it flushes many at once; 11,000 partitions have taken more than
+/// 20,000.
 #[must_use]
 pub fn java_partitions_max() -> u64 {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -12,13 +12,16 @@ use tarn_bench::scenario::{Ctx, Scenario, Side};
 use tarn_bench::store::{Record, Store};
 use tarn_bench::{machine, page, pages, scenarios, settings, table};
 
-/// Measures Tarn beside a real Kafka and beside MirrorMaker 2, in rounds that alternate, and builds docs/performance.md from the figures.
+/// Measures Tarn beside a real Kafka and beside MirrorMaker 2, in rounds that alternate, and builds
+/// docs/performance.md from the figures.
 ///
-/// Every round is kept in docs/performance/SCENARIO.json; a run that was cut short goes on with the rounds that are left.
+/// Every round is kept in docs/performance/SCENARIO.json; a run that was cut short goes on with the
+/// rounds that are left.
 #[derive(Parser, Debug)]
 #[command(name = "bench.sh")]
 struct Arguments {
-    /// Scenarios or rows (P1, X5), "all", "list" to see them, "page" to build the page only, "settings" (with scenarios or alone) to try the rivals' settings
+    /// Scenarios or rows (P1, X5), "all", "list" to see them, "page" to build the page only,
+    /// "settings" (with scenarios or alone) to try the rivals' settings
     #[arg(required = true, value_name = "SCENARIO")]
     what: Vec<String>,
     /// Whom to measure against: a list of kafka and mm2, or none
@@ -39,7 +42,8 @@ struct Arguments {
     /// Measures anew instead of going on with the rounds that are left
     #[arg(long)]
     again: bool,
-    /// One round of Tarn for each scenario that writes where processor time goes to docs/performance/profiles, and no figures
+    /// One round of Tarn for each scenario that writes where processor time goes to
+    /// docs/performance/profiles, and no figures
     #[arg(long)]
     profile: bool,
 }
@@ -158,7 +162,8 @@ fn options(arguments: &Arguments) -> Result<Options> {
     })
 }
 
-/// The scenarios that names of scenarios and rows stand for, each once, in the order of the registry.
+/// The scenarios that names of scenarios and rows stand for, each once, in the order of the
+/// registry.
 fn choose(what: &[String]) -> Result<Vec<&'static dyn Scenario>> {
     let all = scenarios::all();
     let is = |scenario: &dyn Scenario, name: &str| {

@@ -1,8 +1,10 @@
-//! MirrorMaker 2 and the Kafka that it writes to, as one side of the mirror rows. MirrorMaker 2 runs as its source connector in a Connect
-//! worker (the heartbeat and checkpoint connectors, which copy no records, are left out in its favour): so topics can be added to one that is
-//! warm, by the worker's REST interface, as a user would.
+//! MirrorMaker 2 and the Kafka that it writes to, as one side of the mirror rows. MirrorMaker 2
+//! runs as its source connector in a Connect worker (the heartbeat and checkpoint connectors, which
+//! copy no records, are left out in its favour): so topics can be added to one that is warm, by the
+//! worker's REST interface, as a user would.
 //!
-//! The settings are here; which of them a row takes is said by its scenario, and `settings` tries them against the documented defaults.
+//! The settings are here; which of them a row takes is said by its scenario, and `settings` tries
+//! them against the documented defaults.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -79,7 +81,8 @@ impl Tuning {
     }
 }
 
-/// The settings of a row about the cost and the speed of copying, as the scenario or the trial of settings asks for.
+/// The settings of a row about the cost and the speed of copying, as the scenario or the trial of
+/// settings asks for.
 #[must_use]
 pub fn for_throughput(ctx: &Ctx) -> Tuning {
     chosen(ctx, Tuning::Throughput)
@@ -176,7 +179,8 @@ impl Mm2 {
         self.worker.tail(40)
     }
 
-    /// Adds topics (a name or a regular expression) to what the connector copies; starts the connector at the first call.
+    /// Adds topics (a name or a regular expression) to what the connector copies; starts the
+    /// connector at the first call.
     ///
     /// # Errors
     /// The worker refuses.

@@ -1,6 +1,7 @@
-//! Builds docs/performance.md and its pictures from the records and from hand-written text, which lies in docs/performance/notes:
-//! `intro.md` opens the page, `method.md` says how figures are taken, `running.md` how to run it, a file named like a row gives the bounds and the evidence of a
-//! row, `gates.md` the regression gates.
+//! Builds docs/performance.md and its pictures from the records and from hand-written text, which
+//! lies in docs/performance/notes: `intro.md` opens the page, `method.md` says how figures are
+//! taken, `running.md` how to run it, a file named like a row gives the bounds and the evidence of
+//! a row, `gates.md` the regression gates.
 //!
 //! Figures come from the records only, verdicts from the table of goals.
 
@@ -67,7 +68,8 @@ struct Page {
 }
 
 impl Page {
-    /// Everything measured for a row, from one scenario or from several that fill different cells of it.
+    /// Everything measured for a row, from one scenario or from several that fill different cells
+    /// of it.
     fn record(&self, row: &str) -> Option<Record> {
         let mut with_figures = self
             .records

@@ -1,6 +1,7 @@
-//! Keeps the memory of a virtual machine warm. A page that lies free for some seconds may be given back to the host, and then its next use costs
-//! a fault of the host: 1–2.5 processor seconds for each gigabyte appended, for whoever appends. So before a round the free memory is filled
-//! with page cache that nobody needs; appends then recycle these clean pages, on both sides alike.
+//! Keeps the memory of a virtual machine warm. A page that lies free for some seconds may be given
+//! back to the host, and then its next use costs a fault of the host: 1–2.5 processor seconds for
+//! each gigabyte appended, for whoever appends. So before a round the free memory is filled with
+//! page cache that nobody needs; appends then recycle these clean pages, on both sides alike.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};

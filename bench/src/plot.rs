@@ -1,5 +1,6 @@
-//! One picture a row: bars of medians with every round as a dot, and percentile curves for latencies. Figures without a goal stand in the tables
-//! of the page only, except where a row has no goals at all.
+//! One picture a row: bars of medians with every round as a dot, and percentile curves for
+//! latencies. Figures without a goal stand in the tables of the page only, except where a row has
+//! no goals at all.
 
 use crate::rows::measure;
 use crate::scenario::Side;
@@ -313,7 +314,8 @@ fn draw_curves(
     area.ground(canvas);
 }
 
-/// The end of an axis that begins at 0, and the step of its ticks: four or five of them, at round numbers.
+/// The end of an axis that begins at 0, and the step of its ticks: four or five of them, at round
+/// numbers.
 fn linear_axis(most: f64) -> (f64, f64) {
     if most <= 0.0 {
         return (1.0, 0.25);

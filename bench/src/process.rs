@@ -1,4 +1,5 @@
-//! What processes used: processor time and resident memory, from `/proc`. Not here: starting and ending them (`tarn_tests::process`).
+//! What processes used: processor time and resident memory, from `/proc`. Not here: starting and
+//! ending them (`tarn_tests::process`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +22,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds up `pids`. A process that is gone counts as nothing: take the figures before ending what is measured.
+    /// Adds up `pids`. A process that is gone counts as nothing: take the figures before ending
+    /// what is measured.
     #[must_use]
     pub fn of(pids: &[u32]) -> Self {
         pids.iter()
@@ -64,8 +66,9 @@ impl Reading {
         }
     }
 
-    /// Processor seconds from this reading to `now`. The count of the process is cut off to ticks; that of each thread is exact, but is gone with
-    /// the thread. So it is the threads', and where some ended at least what the ticks vouch for.
+    /// Processor seconds from this reading to `now`. The count of the process is cut off to ticks;
+    /// that of each thread is exact, but is gone with the thread. So it is the threads', and where
+    /// some ended at least what the ticks vouch for.
     fn until(&self, now: &Self) -> f64 {
         let threads = now.threads_ns.iter().map(|(thread, ns)| {
             let before = self.threads_ns.get(thread).copied().unwrap_or(0);
@@ -108,8 +111,8 @@ fn of_one(pid: u32) -> Usage {
     }
 }
 
-/// Processor time of one process, threads that ended included. Linux takes the sum from the scheduler's exact count, so that only the last
-/// tick is lost.
+/// Processor time of one process, threads that ended included. Linux takes the sum from the
+/// scheduler's exact count, so that only the last tick is lost.
 fn processor_s(pid: u32) -> Option<f64> {
     let stat = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     Some(stat.ticks as f64 / TICKS_PER_SECOND)
@@ -137,9 +140,11 @@ pub(crate) struct Stat {
     pub(crate) parent: u32,
     /// User and system time of its own in ticks.
     pub(crate) ticks: u64,
-    /// That of children that ended and were waited for, with all that they inherited in the same way, in ticks.
+    /// That of children that ended and were waited for, with all that they inherited in the same
+    /// way, in ticks.
     pub(crate) children_ticks: u64,
-    /// When it started, in ticks since the machine did; a number that is used again has another one.
+    /// When it started, in ticks since the machine did; a number that is used again has another
+    /// one.
     pub(crate) started: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Where processor time goes: samples a process with `perf` and sums them up by kind and by function.
+//! Where processor time goes: samples a process with `perf` and sums them up by kind and by
+//! function.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +24,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Starts sampling `pid`. There are no hardware counters on virtual machines, so the processor clock ticks.
+    /// Starts sampling `pid`. There are no hardware counters on virtual machines, so the processor
+    /// clock ticks.
     ///
     /// # Errors
     /// There is no `perf`.

@@ -1,12 +1,16 @@
-//! The table of goals: every row of the two tables, its cells, what is counted, and what counts as a goal and as a moonshot.
+//! The table of goals: every row of the two tables, its cells, what is counted, and what counts as
+//! a goal and as a moonshot.
 //!
-//! A verdict is always computed from this table and the measured figures. Not here: how anything is measured (`scenarios`).
+//! A verdict is always computed from this table and the measured figures. Not here: how anything is
+//! measured (`scenarios`).
 
 use crate::scenario::Side;
 
-/// What is counted, with its unit. Scenarios and this table use the same words, so that figures find their goal.
+/// What is counted, with its unit. Scenarios and this table use the same words, so that figures
+/// find their goal.
 pub mod measure {
-    /// User and system time of the processes under test for 10^9 bytes: of values, or of whole batches where the scenario says so.
+    /// User and system time of the processes under test for 10^9 bytes: of values, or of whole
+    /// batches where the scenario says so.
     pub const PROCESSOR_S_PER_GB: &str = "processor s/GB";
     /// User and system time of the processes under test for 1,000 requests.
     pub const PROCESSOR_S_PER_1000_REQUESTS: &str = "processor s/1,000 requests";
@@ -46,7 +50,8 @@ pub mod measure {
     pub const REQUESTS_PER_S: &str = "requests/s";
     /// A latency as a multiple of the same latency without disturbance, same side, same round.
     pub const TIMES_UNDISTURBED: &str = "times undisturbed";
-    /// How many partitions the figures of a cell are of, where a Java broker held fewer than the cell's name says.
+    /// How many partitions the figures of a cell are of, where a Java broker held fewer than the
+    /// cell's name says.
     pub const PARTITIONS_HELD: &str = "partitions held";
     /// How many processes do the job.
     pub const PROCESSES: &str = "processes";
@@ -70,7 +75,8 @@ pub struct Bound {
     pub ratio: Option<f64>,
     /// The figure itself: at most this when less is better, at least this when more is.
     pub absolute: Option<f64>,
-    /// Holds already when the figure reaches this share of another measure of the same cell on Tarn's side, whatever the ratio says.
+    /// Holds already when the figure reaches this share of another measure of the same cell on
+    /// Tarn's side, whatever the ratio says.
     pub or_share_of: Option<(&'static str, f64)>,
 }
 
@@ -155,7 +161,8 @@ impl Bound {
         }
     }
 
-    /// Whether it holds; `None` when what it compares with was not measured. `other` finds another measure of the same cell on Tarn's side.
+    /// Whether it holds; `None` when what it compares with was not measured. `other` finds another
+    /// measure of the same cell on Tarn's side.
     fn holds(
         &self,
         better: Better,
@@ -182,7 +189,8 @@ impl Bound {
     }
 }
 
-/// How many times better `own` is than `rival`. Infinite when nothing was used or the rival did nothing.
+/// How many times better `own` is than `rival`. Infinite when nothing was used or the rival did
+/// nothing.
 #[must_use]
 pub fn ratio(better: Better, own: f64, rival: f64) -> f64 {
     match better {
@@ -192,7 +200,8 @@ pub fn ratio(better: Better, own: f64, rival: f64) -> f64 {
 }
 
 impl Cell {
-    /// The verdict on a median of Tarn and of the rival. `other` finds another measure of the same cell on Tarn's side.
+    /// The verdict on a median of Tarn and of the rival. `other` finds another measure of the same
+    /// cell on Tarn's side.
     #[must_use]
     pub fn verdict(
         &self,
@@ -213,7 +222,8 @@ impl Cell {
     }
 }
 
-/// The verdict on a row from those on its cells: one missed cell loses the row, and a row with an unmeasured cell has no good verdict.
+/// The verdict on a row from those on its cells: one missed cell loses the row, and a row with an
+/// unmeasured cell has no good verdict.
 #[must_use]
 pub fn of_row(cells: &[Verdict]) -> Verdict {
     if cells.contains(&Verdict::Missed) {

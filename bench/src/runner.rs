@@ -1,4 +1,5 @@
-//! Runs scenarios: which rounds are left, in which order, whether the machine is quiet enough, what becomes of a disturbed or failed round.
+//! Runs scenarios: which rounds are left, in which order, whether the machine is quiet enough, what
+//! becomes of a disturbed or failed round.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -15,7 +16,8 @@ use crate::store::{Record, Round, Store};
 
 /// How long the machine is watched before each round.
 const WATCH: Duration = Duration::from_millis(1_500);
-/// How often a busy machine is watched again before the run is refused. What a round leaves behind (a JVM that ends) settles meanwhile.
+/// How often a busy machine is watched again before the run is refused. What a round leaves behind
+/// (a JVM that ends) settles meanwhile.
 const WATCHES_MAX: u32 = 5;
 /// Most rounds that one scenario can be asked for.
 pub const ROUNDS_MAX: u32 = 50;
@@ -33,10 +35,12 @@ pub struct Options {
     pub again: bool,
 }
 
-/// Runs one scenario to the number of rounds wanted and gives its record. Every round is stored at once.
+/// Runs one scenario to the number of rounds wanted and gives its record. Every round is stored at
+/// once.
 ///
 /// # Errors
-/// What is missing or went wrong, in a sentence. Rounds that ran before stay stored, and when one side fails the other's rounds run all the same.
+/// What is missing or went wrong, in a sentence. Rounds that ran before stay stored, and when one
+/// side fails the other's rounds run all the same.
 pub fn run(
     scenario: &dyn Scenario,
     ctx: &Ctx,
@@ -95,7 +99,8 @@ pub fn run(
             failed.push((side, said));
         }
     }
-    // A side that failed once is left out, or each of its rounds would wait for its limits; the next run tries it again.
+    // A side that failed once is left out, or each of its rounds would wait for its limits; the
+    // next run tries it again.
     match failed.into_iter().next() {
         None => Ok(record),
         Some((_, said)) => Err(anyhow!(said)),
@@ -111,8 +116,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs a round, once more when it was disturbed, and stores it; gives what the side said when it failed. An error ends the scenario: the
-    /// machine is busy, or the disk takes no record.
+    /// Runs a round, once more when it was disturbed, and stores it; gives what the side said when
+    /// it failed. An error ends the scenario: the machine is busy, or the disk takes no record.
     fn round(
         &self,
         setup: &mut dyn Rounds,
@@ -147,7 +152,8 @@ impl Run<'_> {
     }
 }
 
-/// What is kept of what was said: its first line, as the rest is the log of a process, and of paths of this machine only their last part.
+/// What is kept of what was said: its first line, as the rest is the log of a process, and of paths
+/// of this machine only their last part.
 fn for_the_page(said: &str) -> String {
     let words = said.lines().next().unwrap_or_default().split(' ');
     let shortened = words.map(|word| {
@@ -169,7 +175,8 @@ fn sides(scenario: &dyn Scenario, options: &Options) -> Vec<Side> {
     [Some(Side::Tarn), rival].into_iter().flatten().collect()
 }
 
-/// The rounds that are left, alternating A B B A so that what drifts over time hits both sides alike.
+/// The rounds that are left, alternating A B B A so that what drifts over time hits both sides
+/// alike.
 fn plan(rounds: u32, sides: &[Side], record: &Record) -> Vec<(u32, Side)> {
     let mut plan = Vec::new();
     for number in 1..=rounds.min(ROUNDS_MAX) {
@@ -269,7 +276,8 @@ pub(crate) fn one_round(
     })
 }
 
-/// Runs `step` and turns a panic of the test harness (its way to say that a system did not come up) into an error.
+/// Runs `step` and turns a panic of the test harness (its way to say that a system did not come up)
+/// into an error.
 pub(crate) fn guarded<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
         let text = panic

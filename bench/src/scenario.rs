@@ -1,6 +1,8 @@
-//! The contract between the runner and what it runs: a scenario, its rounds, their samples, and what a scenario may ask of its surroundings.
+//! The contract between the runner and what it runs: a scenario, its rounds, their samples, and
+//! what a scenario may ask of its surroundings.
 //!
-//! Not here: the order of rounds and where figures are kept (`runner`, `store`), what the figures should be (`rows`).
+//! Not here: the order of rounds and where figures are kept (`runner`, `store`), what the figures
+//! should be (`rows`).
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,17 +17,20 @@ use tarn_tests::tarn::Tarn;
 use crate::pages;
 use crate::profile::Recording;
 
-/// Rounds of each side unless the caller says otherwise. A round of both sides takes less than three minutes in every scenario.
+/// Rounds of each side unless the caller says otherwise. A round of both sides takes less than
+/// three minutes in every scenario.
 pub const ROUNDS: u32 = 5;
 
 /// A phase that appends less than this is not worth a warming.
 const WARM_BYTES_MIN: u64 = 50_000_000;
 
-/// The tests look at their sources more often than a broker does by default, which would be paid for in every figure about mirrors.
+/// The tests look at their sources more often than a broker does by default, which would be paid
+/// for in every figure about mirrors.
 const DEFAULTS_THAT_TESTS_CHANGE: &[(&str, &str)] =
     &[("mirror.metadata.refresh.interval.ms", "30000")];
 
-/// One system under test: Tarn alone, a real Kafka, or MirrorMaker 2 with a real Kafka as its destination.
+/// One system under test: Tarn alone, a real Kafka, or MirrorMaker 2 with a real Kafka as its
+/// destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -117,7 +122,8 @@ pub trait Scenario: Sync {
         RivalSettings::Default
     }
 
-    /// What is measured and how, in sentences for the page: shapes, settings, what the figures include and what not.
+    /// What is measured and how, in sentences for the page: shapes, settings, what the figures
+    /// include and what not.
     fn about(&self) -> &'static str {
         ""
     }
@@ -198,8 +204,8 @@ impl Ctx {
         self.rival_settings.get()
     }
 
-    /// 1.0 in a real run; smaller in a smoke run, whose figures are never published. A scenario shrinks its load, its warm-up and its
-    /// waiting by it.
+    /// 1.0 in a real run; smaller in a smoke run, whose figures are never published. A scenario
+    /// shrinks its load, its warm-up and its waiting by it.
     #[must_use]
     pub fn scale(&self) -> f64 {
         self.scale
@@ -217,7 +223,8 @@ impl Ctx {
         (self.say)(text.as_ref());
     }
 
-    /// Keeps a sentence with the round (or the setup) for the page: a bound that was met, a limit that could not be raised, a choice made.
+    /// Keeps a sentence with the round (or the setup) for the page: a bound that was met, a limit
+    /// that could not be raised, a choice made.
     pub fn remark(&self, text: impl Into<String>) {
         let text = text.into();
         (self.say)(&text);
@@ -230,14 +237,16 @@ impl Ctx {
         std::mem::take(&mut self.remarks.borrow_mut())
     }
 
-    /// A temporary folder, removed with the value. All systems under test live in such folders, so that they share one disk.
+    /// A temporary folder, removed with the value. All systems under test live in such folders, so
+    /// that they share one disk.
     #[must_use]
     pub fn scratch(&self, name: &str) -> Scratch {
         Scratch::new(name)
     }
 
-    /// Makes memory ready for the page cache, for a phase that appends `bytes` ([`pages::warm`] says why). The runner does it before each
-    /// round; a scenario does it again when it deleted much since, right before the measured part and alike for all sides.
+    /// Makes memory ready for the page cache, for a phase that appends `bytes` ([`pages::warm`]
+    /// says why). The runner does it before each round; a scenario does it again when it deleted
+    /// much since, right before the measured part and alike for all sides.
     ///
     /// # Errors
     /// The temporary folder takes no sparse file.
@@ -248,8 +257,9 @@ impl Ctx {
         pages::warm(self)
     }
 
-    /// Runs `phase`, the measured part of a round of Tarn whose process is `pid` (`None`: a rival's round). When the caller asked for profiles,
-    /// it is sampled meanwhile and the summary becomes the profile `name` of the page; such a round gives no figures.
+    /// Runs `phase`, the measured part of a round of Tarn whose process is `pid` (`None`: a rival's
+    /// round). When the caller asked for profiles, it is sampled meanwhile and the summary becomes
+    /// the profile `name` of the page; such a round gives no figures.
     ///
     /// # Errors
     /// What `phase` gives; a profile that cannot be taken is told on standard error only.
@@ -273,8 +283,8 @@ impl Ctx {
         result
     }
 
-    /// A fresh Tarn as a user would run it. `settings` are lines of `server.properties` on top of the defaults; figures of rows need none
-    /// unless the row says so.
+    /// A fresh Tarn as a user would run it. `settings` are lines of `server.properties` on top of
+    /// the defaults; figures of rows need none unless the row says so.
     #[must_use]
     pub fn tarn(&self, settings: &[(&str, &str)]) -> Tarn {
         let mut all = DEFAULTS_THAT_TESTS_CHANGE.to_vec();
@@ -282,7 +292,8 @@ impl Ctx {
         Tarn::start_with(&all)
     }
 
-    /// A fresh Kafka as a user would run it: documented defaults, the JVM options of its own start script, 1 GB heap; `settings` on top.
+    /// A fresh Kafka as a user would run it: documented defaults, the JVM options of its own start
+    /// script, 1 GB heap; `settings` on top.
     #[must_use]
     pub fn kafka(&self, settings: &[(&str, &str)]) -> Kafka {
         Kafka::start_measured(settings)

@@ -1,5 +1,6 @@
-//! Which settings serve the rivals better: a trial of their documented defaults against the tuned ones, kept beside the figures and shown on the
-//! page. The settings themselves stand where they are used: Kafka's in `scenarios/broker.rs`, MirrorMaker 2's in `mm2.rs`; which of them a row
+//! Which settings serve the rivals better: a trial of their documented defaults against the tuned
+//! ones, kept beside the figures and shown on the page. The settings themselves stand where they
+//! are used: Kafka's in `scenarios/broker.rs`, MirrorMaker 2's in `mm2.rs`; which of them a row
 //! runs with is `Scenario::rival_settings`.
 
 use std::fmt::Write as _;
@@ -18,7 +19,8 @@ use crate::scenarios;
 use crate::stats::{Spread, figure, moment};
 use crate::store::Round;
 
-/// What decides: the scenario that runs, and the figures of the rival that are compared. A scenario runs once for all its lines.
+/// What decides: the scenario that runs, and the figures of the rival that are compared. A scenario
+/// runs once for all its lines.
 const DECIDING: [Deciding; 17] = [
     deciding("broker-throughput", "P1", "", measure::PROCESSOR_S_PER_GB),
     deciding("broker-throughput", "P3", "", measure::PROCESSOR_S_PER_GB),
@@ -104,8 +106,9 @@ pub fn decides(scenario: &dyn Scenario) -> bool {
     DECIDING.iter().any(|d| d.scenario == scenario.name())
 }
 
-/// Runs the rival of `scenario` with its defaults and with the tuned settings, `options.rounds` (or one) of each in turn, and keeps the rounds
-/// below `folder`; those of the scenario that were there are replaced.
+/// Runs the rival of `scenario` with its defaults and with the tuned settings, `options.rounds` (or
+/// one) of each in turn, and keeps the rounds below `folder`; those of the scenario that were there
+/// are replaced.
 ///
 /// # Errors
 /// What is missing or went wrong, in a sentence; what was there stays.

@@ -82,7 +82,8 @@ pub fn moment(unix_s: u64) -> String {
     )
 }
 
-/// Year, month and day of a day counted from 1970, by walking: the harness asks for a handful of days.
+/// Year, month and day of a day counted from 1970, by walking: the harness asks for a handful of
+/// days.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

@@ -1,4 +1,5 @@
-//! The figures on disk: one JSON file a scenario, with every round, so that a run that was cut short goes on where it stopped.
+//! The figures on disk: one JSON file a scenario, with every round, so that a run that was cut
+//! short goes on where it stopped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

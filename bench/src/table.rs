@@ -1,4 +1,5 @@
-//! The figures of a record as a table on a terminal, and the comparison behind it, which the page uses too.
+//! The figures of a record as a table on a terminal, and the comparison behind it, which the page
+//! uses too.
 
 use std::fmt::Write as _;
 
@@ -18,13 +19,15 @@ pub struct Line {
     pub own: Option<Spread>,
     /// The rival's.
     pub rival: Option<Spread>,
-    /// How many times better Tarn is; `None` without a rival or without knowing which way is better.
+    /// How many times better Tarn is; `None` without a rival or without knowing which way is
+    /// better.
     pub ratio: Option<f64>,
     /// `None`: shown without a goal.
     pub verdict: Option<Verdict>,
 }
 
-/// The figures of a row: those with goals first, whether measured or not, then what else was measured.
+/// The figures of a row: those with goals first, whether measured or not, then what else was
+/// measured.
 #[must_use]
 pub fn lines(record: Option<&Record>, id: &str) -> Vec<Line> {
     let goals = rows::find(id).map_or_else(Vec::new, |row| row.cells);

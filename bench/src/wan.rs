@@ -1,7 +1,9 @@
-//! A wide area network in user space: a namespace, two TUN devices and a forwarder between them that delays, limits and drops.
+//! A wide area network in user space: a namespace, two TUN devices and a forwarder between them
+//! that delays, limits and drops.
 //!
-//! It stands in for `tc netem`, which small kernels do not have. [`Wan`] makes everything itself and removes it when dropped. Who talks over
-//! it is not its business: what runs inside [`Wan::namespace`] is reached at [`Wan::inner_address`], everything else is outside.
+//! It stands in for `tc netem`, which small kernels do not have. [`Wan`] makes everything itself
+//! and removes it when dropped. Who talks over it is not its business: what runs inside
+//! [`Wan::namespace`] is reached at [`Wan::inner_address`], everything else is outside.
 
 mod forwarder;
 mod link;
@@ -27,8 +29,8 @@ pub struct Wan {
 }
 
 impl Wan {
-    /// Makes a namespace with a link that neither delays nor drops; [`Wan::set_shape`] makes it a long one. `seed` decides which packets
-    /// are lost.
+    /// Makes a namespace with a link that neither delays nor drops; [`Wan::set_shape`] makes it a
+    /// long one. `seed` decides which packets are lost.
     ///
     /// # Errors
     /// Says what is missing: root, `/dev/net/tun`, or the `ip` program.

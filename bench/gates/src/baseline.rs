@@ -1,4 +1,5 @@
-//! Owns the committed baseline: its text form, what counts as a deviation, and the rule that a changed figure needs a new reason. Pure.
+//! Owns the committed baseline: its text form, what counts as a deviation, and the rule that a
+//! changed figure needs a new reason. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Owns the look at the version of the baseline before the present one, in git. Without a history (an archive, a shallow clone) there is
-//! nothing to compare with.
+//! Owns the look at the version of the baseline before the present one, in git. Without a history
+//! (an archive, a shallow clone) there is nothing to compare with.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The regression gates: instruction and allocation counts of the hot paths against a committed baseline.
+//! The regression gates: instruction and allocation counts of the hot paths against a committed
+//! baseline.
 //!
 //! Not here: times. They say nothing on shared cores; the benchmark harness owns them.
 //!

@@ -1,7 +1,9 @@
-//! Owns the table of measured paths. Each file below prepares one path with everything it needs, so that the counted part is the path alone.
+//! Owns the table of measured paths. Each file below prepares one path with everything it needs, so
+//! that the counted part is the path alone.
 //!
-//! A path is prepared in one of two shapes with the same batches and bytes; only the number of records in a batch differs. What a path
-//! allocates must not differ between them: nothing may be allocated for a record.
+//! A path is prepared in one of two shapes with the same batches and bytes; only the number of
+//! records in a batch differs. What a path allocates must not differ between them: nothing may be
+//! allocated for a record.
 
 mod append;
 mod fetch;

@@ -1,6 +1,8 @@
-//! Record batches made once and sent many times: content, keys, compression, and the place of a time stamp inside the first record.
+//! Record batches made once and sent many times: content, keys, compression, and the place of a
+//! time stamp inside the first record.
 //!
-//! Does not send them. A stamp changes sixteen bytes and the checksum of one batch and nothing else.
+//! Does not send them. A stamp changes sixteen bytes and the checksum of one batch and nothing
+//! else.
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
@@ -43,10 +45,12 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Plain records of `value_bytes` random bytes, as many as `batch_bytes` hold before compression (at least one).
+    /// Plain records of `value_bytes` random bytes, as many as `batch_bytes` hold before
+    /// compression (at least one).
     #[must_use]
     pub fn filling(value_bytes: usize, batch_bytes: usize) -> Self {
-        // Length, attributes, two deltas, key length, value length, header count: twelve bytes are enough for all.
+        // Length, attributes, two deltas, key length, value length, header count: twelve bytes are
+        // enough for all.
         let room = batch_bytes.saturating_sub(tarn_records::HEADER_BYTES);
         Self::of(value_bytes, (room / (value_bytes + 12)).max(1))
     }
@@ -89,7 +93,8 @@ impl Shape {
         (record * self.batch_records) as u64
     }
 
-    /// One batch; different seeds give different content. `stamped` reserves the place of a stamp in the first record.
+    /// One batch; different seeds give different content. `stamped` reserves the place of a stamp
+    /// in the first record.
     ///
     /// # Errors
     /// The codec fails, or a stamp has no place.
@@ -158,7 +163,8 @@ pub(crate) fn read_stamp(bytes: &[u8]) -> Option<u64> {
     (*mark == STAMP_MARK).then(|| u64::from_be_bytes(*ns))
 }
 
-/// A small generator of random numbers (xorshift), so that runs with the same seed send the same bytes.
+/// A small generator of random numbers (xorshift), so that runs with the same seed send the same
+/// bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -1,4 +1,5 @@
-//! The two clocks of the generator: the machine's monotonic clock, which all processes share, and the processor time of a thread.
+//! The two clocks of the generator: the machine's monotonic clock, which all processes share, and
+//! the processor time of a thread.
 //!
 //! Not here: what is done with the times.
 

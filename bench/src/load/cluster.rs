@@ -1,4 +1,5 @@
-//! What the generator asks of a cluster before and after a run, by the Kafka protocol: versions, topics and their leaders, new topics, offsets.
+//! What the generator asks of a cluster before and after a run, by the Kafka protocol: versions,
+//! topics and their leaders, new topics, offsets.
 //!
 //! One connection a call, blocking; none of it happens while something is measured.
 
@@ -165,7 +166,8 @@ impl Cluster {
         }
     }
 
-    /// The topic, once each of its leaders serves it: a broker may know a leader before that one has opened the partition.
+    /// The topic, once each of its leaders serves it: a broker may know a leader before that one
+    /// has opened the partition.
     fn served(&self, name: &str, partitions: i32) -> Result<Topic> {
         let topic = self.topic(name)?;
         let known = topic.leaders.len();

@@ -18,7 +18,8 @@ use super::produce::{Choice, Produce};
 /// What `tarn-bench load` does.
 #[derive(Debug, Subcommand)]
 pub enum Load {
-    /// Produce prepared batches, as fast as answers come or at a rate; latency counts from when a request was due.
+    /// Produce prepared batches, as fast as answers come or at a rate; latency counts from when a
+    /// request was due.
     Produce(ProduceOptions),
     /// Read all there is in a topic and throw it away.
     Consume(ConsumeOptions),
@@ -34,7 +35,8 @@ struct CommandLine {
     load: Load,
 }
 
-/// The load that this program's command line asks for: `None` when its first word is not `load`. Wrong options end the program with a text.
+/// The load that this program's command line asks for: `None` when its first word is not `load`.
+/// Wrong options end the program with a text.
 #[must_use]
 pub fn asked_for() -> Option<Load> {
     let mut words = std::env::args_os().skip(1);

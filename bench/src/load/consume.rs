@@ -1,4 +1,5 @@
-//! What is to be read and what came of it; one thread and one connection a reader, each with a fetch session over partitions of its own.
+//! What is to be read and what came of it; one thread and one connection a reader, each with a
+//! fetch session over partitions of its own.
 //!
 //! The layout of the answers is known to `fetched`; here are offsets, sessions and when it is over.
 
@@ -89,8 +90,9 @@ impl Consumed {
 }
 
 impl Consume {
-    /// Reads `topic` from `from` to `until` as a consumer with the default limits of the Java client does: 1 MiB of a partition, 50 MiB in an
-    /// answer, one request in flight on each of two connections.
+    /// Reads `topic` from `from` to `until` as a consumer with the default limits of the Java
+    /// client does: 1 MiB of a partition, 50 MiB in an answer, one request in flight on each of two
+    /// connections.
     #[must_use]
     pub fn whole(topic: Topic, from: Vec<i64>, until: Vec<i64>) -> Self {
         Self {

@@ -1,6 +1,8 @@
-//! End to end: a paced load with stamps on one side, a reader that follows on the other, which may be another cluster.
+//! End to end: a paced load with stamps on one side, a reader that follows on the other, which may
+//! be another cluster.
 //!
-//! The time of a batch runs from when its request was due to when a reader outside the systems under test saw it.
+//! The time of a batch runs from when its request was due to when a reader outside the systems
+//! under test saw it.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,8 +31,8 @@ pub struct EndToEnd {
     pub consumed: Consumed,
 }
 
-/// Runs `produce` (made stamped) against `source` while a reader follows `topic` of `destination`, from its end at the start. `connections` are
-/// those of the reader.
+/// Runs `produce` (made stamped) against `source` while a reader follows `topic` of `destination`,
+/// from its end at the start. `connections` are those of the reader.
 ///
 /// # Errors
 /// Either half fails, or records do not arrive.

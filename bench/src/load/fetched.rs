@@ -1,4 +1,5 @@
-//! Walks through an answer to Fetch (versions 12 to 17) as it arrives: counts batches by their headers, reads stamps, throws the rest away.
+//! Walks through an answer to Fetch (versions 12 to 17) as it arrives: counts batches by their
+//! headers, reads stamps, throws the rest away.
 //!
 //! Owns the layout of the answer; sockets are `intake`'s, sessions `consume`'s.
 
@@ -11,7 +12,8 @@ use super::intake::Intake;
 
 /// From this version on topics are named by id.
 pub(crate) const BY_ID_FROM: i16 = 13;
-/// A batch's header, and the fields of it that are read: base offset, length, last offset delta, record count.
+/// A batch's header, and the fields of it that are read: base offset, length, last offset delta,
+/// record count.
 const HEADER: usize = 61;
 const LENGTH_AT: usize = 8;
 const LAST_DELTA_AT: usize = 23;

@@ -1,8 +1,10 @@
-//! Counts of latencies in buckets of equal relative width, so that recording costs a few instructions and no allocation.
+//! Counts of latencies in buckets of equal relative width, so that recording costs a few
+//! instructions and no allocation.
 //!
 //! Owns the arithmetic only; which latencies are recorded is decided by the generator.
 
-/// Each power of two is cut into this many buckets: a reported value is at most 1/64 (1.6 %) above the true one.
+/// Each power of two is cut into this many buckets: a reported value is at most 1/64 (1.6 %) above
+/// the true one.
 const STEPS_LOG2: u32 = 6;
 const STEPS: u64 = 1 << STEPS_LOG2;
 /// Buckets for all of u64.
@@ -53,7 +55,8 @@ impl Histogram {
         self.count
     }
 
-    /// The smallest value that at least `share` (0 to 1) of the latencies do not pass, milliseconds; 0 when nothing was recorded.
+    /// The smallest value that at least `share` (0 to 1) of the latencies do not pass,
+    /// milliseconds; 0 when nothing was recorded.
     #[must_use]
     pub fn quantile_ms(&self, share: f64) -> f64 {
         let wanted = ((self.count as f64 * share).ceil() as u64).max(1);

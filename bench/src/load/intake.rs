@@ -1,5 +1,6 @@
-//! A blocking socket read field by field. Every byte is copied out of the kernel, as a client does: a reader that throws them away there is
-//! always ahead of the broker, sleeps after each packet, and makes the broker pay for waking it.
+//! A blocking socket read field by field. Every byte is copied out of the kernel, as a client does:
+//! a reader that throws them away there is always ahead of the broker, sleeps after each packet,
+//! and makes the broker pay for waking it.
 //!
 //! Knows nothing of messages.
 

@@ -1,7 +1,8 @@
-//! What is to be produced and what came of it. The sockets are driven by `sender`; here is the plan: which requests exist, which connection
-//! sends what and when.
+//! What is to be produced and what came of it. The sockets are driven by `sender`; here is the
+//! plan: which requests exist, which connection sends what and when.
 //!
-//! Latency counts from the time at which a request was due, not from when it could be sent: a slow broker cannot hide its pauses.
+//! Latency counts from the time at which a request was due, not from when it could be sent: a slow
+//! broker cannot hide its pauses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ pub struct Produce {
     pub acks: i16,
     /// Connections, each a producer of its own.
     pub connections: usize,
-    /// Requests in flight on a connection, 1 to [`IN_FLIGHT_MAX`]; beyond it a due request waits, and its latency grows.
+    /// Requests in flight on a connection, 1 to [`IN_FLIGHT_MAX`]; beyond it a due request waits,
+    /// and its latency grows.
     pub in_flight: usize,
     /// Batches in a request, each for another partition.
     pub batches_per_request: usize,
@@ -101,7 +103,8 @@ impl Produced {
 }
 
 impl Produce {
-    /// A load as fast as answers come: 8 connections with 4 requests of one batch in flight each, acks 1, `bytes` in all.
+    /// A load as fast as answers come: 8 connections with 4 requests of one batch in flight each,
+    /// acks 1, `bytes` in all.
     #[must_use]
     pub fn flood(topic: Topic, shape: Shape, bytes: u64) -> Self {
         Self {
@@ -122,7 +125,8 @@ impl Produce {
         }
     }
 
-    /// A load at a fixed rate of requests for a fixed time; acks all, one batch a request, unbounded patience (1,000 requests in flight).
+    /// A load at a fixed rate of requests for a fixed time; acks all, one batch a request,
+    /// unbounded patience (1,000 requests in flight).
     #[must_use]
     pub fn paced(topic: Topic, shape: Shape, requests_per_s: f64, time: Duration) -> Self {
         Self {
@@ -139,7 +143,8 @@ impl Produce {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// A broker refuses a batch or closes a connection, the limit passes, or the load cannot be built.
+    /// A broker refuses a batch or closes a connection, the limit passes, or the load cannot be
+    /// built.
     pub fn run(&self, cluster: &Cluster) -> Result<Produced> {
         ensure!(self.connections > 0, "a load needs a connection");
         ensure!(

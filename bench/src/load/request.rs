@@ -1,6 +1,7 @@
 //! Produce requests made once: the segments of each frame, and what an answer to it must say.
 //!
-//! The hot loop changes the correlation id (and, when asked, stamps) and nothing else. Does not touch sockets.
+//! The hot loop changes the correlation id (and, when asked, stamps) and nothing else. Does not
+//! touch sockets.
 
 use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
@@ -15,7 +16,8 @@ use super::cluster::{CLIENT_ID, Topic};
 const CORRELATION_AT: usize = 8;
 /// What a broker may take for one request.
 const TIMEOUT_MS: i32 = 30_000;
-/// Frames up to this size are copied into the connection's buffer and leave with one call; larger ones are written from where they are.
+/// Frames up to this size are copied into the connection's buffer and leave with one call; larger
+/// ones are written from where they are.
 pub(crate) const COPY_BYTES_MAX: usize = 64 * 1024;
 
 /// One request, ready but for its correlation id.
@@ -100,7 +102,8 @@ impl Template {
         self.head[CORRELATION_AT..CORRELATION_AT + 4].copy_from_slice(&id.to_be_bytes());
     }
 
-    /// Appends the whole frame to `out`, with the time `stamp_ns` in each batch if its batches have a place for it.
+    /// Appends the whole frame to `out`, with the time `stamp_ns` in each batch if its batches have
+    /// a place for it.
     pub(crate) fn copy_to(&self, out: &mut Vec<u8>, stamp_ns: u64) {
         let from = out.len();
         out.extend_from_slice(&self.head);
@@ -120,7 +123,8 @@ impl Template {
     }
 }
 
-/// Checks one answer (without its length) to a request of `partitions` partitions, without decoding it when all went well.
+/// Checks one answer (without its length) to a request of `partitions` partitions, without decoding
+/// it when all went well.
 pub(crate) fn check_answer(answer: &[u8], id: i32, version: i16, partitions: usize) -> Result<()> {
     let given = answer
         .first_chunk::<4>()
@@ -133,7 +137,8 @@ pub(crate) fn check_answer(answer: &[u8], id: i32, version: i16, partitions: usi
     explain(answer, version)
 }
 
-/// How many partitions the body names, and whether one of them has an error; `None` when its layout is not the plain one.
+/// How many partitions the body names, and whether one of them has an error; `None` when its layout
+/// is not the plain one.
 fn errors(mut body: &[u8], version: i16) -> Option<(usize, bool)> {
     // Header tags, then the list of topics.
     (take(&mut body, 1)? == [0]).then_some(())?;

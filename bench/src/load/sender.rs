@@ -1,4 +1,5 @@
-//! One thread that sends prepared requests over many sockets and times the answers: an event loop without allocation per request.
+//! One thread that sends prepared requests over many sockets and times the answers: an event loop
+//! without allocation per request.
 //!
 //! What is sent and when it is due stands in the [`Plan`]; answers are checked by `request`.
 
@@ -31,7 +32,8 @@ const READ_BYTES: usize = 64 * 1024;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Longest sleep, so that a stop from outside is seen.
 const SLEEP_NS_MAX: u64 = 50_000_000;
-/// ApiVersions version 0 without a client id, its correlation id −1: the answer proves that the broker took everything before it.
+/// ApiVersions version 0 without a client id, its correlation id −1: the answer proves that the
+/// broker took everything before it.
 const BARRIER: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 255, 255, 255, 255, 255, 255];
 const BARRIER_ID: i32 = -1;
 
@@ -202,7 +204,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Hands out the requests that are due and gives the time of the next; `None` when the load is not paced or at its end.
+    /// Hands out the requests that are due and gives the time of the next; `None` when the load is
+    /// not paced or at its end.
     fn issue_due(&mut self, now: u64) -> Result<Option<u64>> {
         let Some(interval) = self.plan.interval_ns else {
             return Ok(None);
@@ -234,7 +237,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Whether everything that was issued has been answered. With acks 0 an answer to something else proves it.
+    /// Whether everything that was issued has been answered. With acks 0 an answer to something
+    /// else proves it.
     fn is_over(&mut self) -> Result<bool> {
         let busy = |c: &Connection| {
             !(c.waiting.is_empty() && c.flying.is_empty() && c.large.is_none() && c.out.is_empty())
@@ -364,7 +368,8 @@ impl<'a> Sender<'a> {
             Err(e) => return Err(e).context("reading answers"),
         };
         let now = now_ns();
-        // The scratch and a cut answer are borrowed out of `self` and put back, so that neither is copied.
+        // The scratch and a cut answer are borrowed out of `self` and put back, so that neither is
+        // copied.
         let mut part = std::mem::take(&mut self.connections[at].part);
         let scratch = std::mem::take(&mut self.scratch);
         let rest = if part.is_empty() {

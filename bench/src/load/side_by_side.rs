@@ -1,9 +1,10 @@
-//! Runs the threads of a load side by side. What each does is the matter of `produce` and `consume`.
+//! Runs the threads of a load side by side. What each does is the matter of `produce` and
+//! `consume`.
 
 use anyhow::{Result, anyhow};
 
-/// Runs `step` for each of `parts` on a thread of its own and gives the results in their order. As soon as one has failed, `fail` is called, which
-/// tells the others to end.
+/// Runs `step` for each of `parts` on a thread of its own and gives the results in their order. As
+/// soon as one has failed, `fail` is called, which tells the others to end.
 ///
 /// # Errors
 /// The error of the first part, in their order, that failed or panicked.

@@ -1,4 +1,5 @@
-//! The destination side of a mirror in its two forms, behind the few verbs that a round needs: start, add topics, wait for lag 0, prove.
+//! The destination side of a mirror in its two forms, behind the few verbs that a round needs:
+//! start, add topics, wait for lag 0, prove.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// Starts the side's processes; nothing is copied yet. `settings` are Tarn's, on top of its defaults.
+    /// Starts the side's processes; nothing is copied yet. `settings` are Tarn's, on top of its
+    /// defaults.
     ///
     /// # Errors
     /// A process does not come up.
@@ -99,7 +101,8 @@ impl Destination {
         Usage::of(&self.pids())
     }
 
-    /// Adds the topics that match `pattern` (a name or a regular expression) to the mirror; returns when the command was accepted.
+    /// Adds the topics that match `pattern` (a name or a regular expression) to the mirror; returns
+    /// when the command was accepted.
     ///
     /// # Errors
     /// The command was refused.
@@ -114,7 +117,8 @@ impl Destination {
         }
     }
 
-    /// Pauses the mirroring of the topics that match `pattern`, and waits until it stands. Tarn only.
+    /// Pauses the mirroring of the topics that match `pattern`, and waits until it stands. Tarn
+    /// only.
     ///
     /// # Errors
     /// The command was refused, or the side cannot.
@@ -140,7 +144,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Waits until `share` (1.0: all) of the records below `ends` of `topics` is here; gives the number of those records.
+    /// Waits until `share` (1.0: all) of the records below `ends` of `topics` is here; gives the
+    /// number of those records.
     ///
     /// # Errors
     /// Not within `limit`, or a process has ended.
@@ -186,8 +191,8 @@ impl Destination {
         self.await_share(topics, &ends, 1.0, limit).map(|_| ())
     }
 
-    /// Proves the copy: Tarn's batches are those of the source, byte for byte; MirrorMaker 2, which makes batches of its own, has as many
-    /// records.
+    /// Proves the copy: Tarn's batches are those of the source, byte for byte; MirrorMaker 2, which
+    /// makes batches of its own, has as many records.
     ///
     /// # Errors
     /// The first difference.
@@ -198,7 +203,8 @@ impl Destination {
                     for partition in 0..topic.partitions {
                         let theirs = source.kafka().partition_dir(&topic.name, partition);
                         let ours = tarn.partition_dir(&topic.name, partition);
-                        // A partition without records has no folder of ours before its first append.
+                        // A partition without records has no folder of ours before its first
+                        // append.
                         if !ours.exists() && segments::batches(&theirs)?.is_empty() {
                             continue;
                         }

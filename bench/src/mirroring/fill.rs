@@ -1,5 +1,6 @@
-//! Record values of the mirror scenarios and filling topics with them as fast as the source takes them. Batches are built once and sent again
-//! and again: what a mirror does with a batch does not depend on whether it has seen its bytes before.
+//! Record values of the mirror scenarios and filling topics with them as fast as the source takes
+//! them. Batches are built once and sent again and again: what a mirror does with a batch does not
+//! depend on whether it has seen its bytes before.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -27,7 +28,8 @@ pub enum Payload {
     Json(Compression),
 }
 
-/// A small generator of numbers that are random enough for payloads; the same seed gives the same bytes in each run.
+/// A small generator of numbers that are random enough for payloads; the same seed gives the same
+/// bytes in each run.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -122,8 +124,8 @@ impl Payload {
     }
 }
 
-/// Appends `value_bytes` of raw values (rounded up to whole rounds of batches) to a topic, spread evenly over its partitions; gives the raw
-/// bytes that were written.
+/// Appends `value_bytes` of raw values (rounded up to whole rounds of batches) to a topic, spread
+/// evenly over its partitions; gives the raw bytes that were written.
 ///
 /// # Errors
 /// The source refuses.

@@ -1,6 +1,7 @@
-//! The outside observer of lag: a writer that stamps records at the source on a fixed schedule, and a reader that sees them at the
-//! destination. Both are threads of this process with one clock. A lag counts from the moment at which the record was due, not from the
-//! moment at which the writer got round to it.
+//! The outside observer of lag: a writer that stamps records at the source on a fixed schedule, and
+//! a reader that sees them at the destination. Both are threads of this process with one clock. A
+//! lag counts from the moment at which the record was due, not from the moment at which the writer
+//! got round to it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -186,7 +187,8 @@ impl Lags {
 }
 
 impl Reader {
-    /// Starts to follow `partitions` (topic, partition, next offset) at `port` with one fetch session.
+    /// Starts to follow `partitions` (topic, partition, next offset) at `port` with one fetch
+    /// session.
     ///
     /// # Errors
     /// Nobody listens.
@@ -198,7 +200,8 @@ impl Reader {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it and gives the lags of the records that were due in `window`. Call it when they all have arrived: the worst come last.
+    /// Ends it and gives the lags of the records that were due in `window`. Call it when they all
+    /// have arrived: the worst come last.
     ///
     /// # Errors
     /// The destination closed the connection or refused a fetch.
@@ -219,7 +222,8 @@ impl Reader {
 fn read(mut session: Session, clock: Instant, stop: &AtomicBool) -> Result<Vec<(u64, u64)>> {
     let mut seen = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        // What comes last is seen in the answer that is being waited for when the order to stop comes.
+        // What comes last is seen in the answer that is being waited for when the order to stop
+        // comes.
         let stamps = session.fetch()?;
         let now = u64::try_from(clock.elapsed().as_nanos())?;
         seen.extend(stamps.into_iter().map(|s| (s, now.saturating_sub(s))));
@@ -318,7 +322,8 @@ impl Session {
     }
 }
 
-/// Adds the stamps of the records from offset `from` on; gives the offset after the last whole batch, if there is one.
+/// Adds the stamps of the records from offset `from` on; gives the offset after the last whole
+/// batch, if there is one.
 fn stamps_of(mut records: Bytes, from: i64, stamps: &mut Vec<u64>) -> Result<Option<i64>> {
     let mut end = None;
     while records.len() > BATCH_HEADER_BYTES {

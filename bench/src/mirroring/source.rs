@@ -45,7 +45,8 @@ impl Source {
         self.kafka.bootstrap()
     }
 
-    /// Creates topics that keep all they get, here and at the destination that copies their configuration.
+    /// Creates topics that keep all they get, here and at the destination that copies their
+    /// configuration.
     ///
     /// # Errors
     /// The broker refuses.
@@ -53,8 +54,9 @@ impl Source {
         wire::create_topics(self.kafka.port(), topics, &[("retention.ms", "-1")])
     }
 
-    /// Creates `topics` with thousands of partitions, as many as the source holds within its descriptors and a limit of time, beside `open`
-    /// partitions that it has. Gives those; remarks it when they are not all.
+    /// Creates `topics` with thousands of partitions, as many as the source holds within its
+    /// descriptors and a limit of time, beside `open` partitions that it has. Gives those; remarks
+    /// it when they are not all.
     ///
     /// # Errors
     /// Not even the first of them can be had.
@@ -105,7 +107,8 @@ impl Source {
         Ok(bytes as f64 / 1e9)
     }
 
-    /// Waits until `topics` hold `records` records: what was sent without asking for an answer has arrived.
+    /// Waits until `topics` hold `records` records: what was sent without asking for an answer has
+    /// arrived.
     ///
     /// # Errors
     /// It has not after a while.

@@ -1,5 +1,6 @@
-//! The few requests that the mirror scenarios send themselves: create topics, log ends of many partitions at once, records to many
-//! partitions. One blocking connection each; no retries beyond what a fresh topic needs.
+//! The few requests that the mirror scenarios send themselves: create topics, log ends of many
+//! partitions at once, records to many partitions. One blocking connection each; no retries beyond
+//! what a fresh topic needs.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -108,7 +109,8 @@ pub fn create_topics(port: u16, topics: &[Topic], configs: &[(&str, &str)]) -> R
     Ok(())
 }
 
-/// Log ends of all partitions of `topics`, topic by topic in their order; a partition that is not there yet counts as 0.
+/// Log ends of all partitions of `topics`, topic by topic in their order; a partition that is not
+/// there yet counts as 0.
 ///
 /// # Errors
 /// The broker does not answer, or refuses for another reason.
@@ -252,7 +254,8 @@ fn acknowledged(client: &mut RawClient, topic: &str, request: &ProduceRequest) -
     Ok(())
 }
 
-/// Sends without an answer (acks=0): the broker closes the connection when it refuses, and the next send fails.
+/// Sends without an answer (acks=0): the broker closes the connection when it refuses, and the next
+/// send fails.
 ///
 /// # Errors
 /// The connection is closed.

@@ -1,4 +1,5 @@
-//! The floor under P1 and P2: what a request costs that is only received, written to a file and answered, without looking at it. No broker runs.
+//! The floor under P1 and P2: what a request costs that is only received, written to a file and
+//! answered, without looking at it. No broker runs.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! What the broker scenarios share: a fresh broker of either side with its settings, the loads that several of them use, and latencies as
-//! samples. What is measured is said by the `broker_*` files.
+//! What the broker scenarios share: a fresh broker of either side with its settings, the loads that
+//! several of them use, and latencies as samples. What is measured is said by the `broker_*` files.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::scenario::{Ctx, RivalSettings, Sample, Side};
 
 /// Kafka's documented defaults.
 pub(crate) const KAFKA_DEFAULTS: &[(&str, &str)] = &[];
-/// What an operator would tune on two cores: as many network threads as processors and no more request handlers than can run, so that fewer
-/// threads compete.
+/// What an operator would tune on two cores: as many network threads as processors and no more
+/// request handlers than can run, so that fewer threads compete.
 pub(crate) const KAFKA_TUNED: &[(&str, &str)] =
     &[("num.network.threads", "2"), ("num.io.threads", "2")];
 /// Tarn acknowledging as Kafka does, once records are in the page cache. Its own default is `disk`.
@@ -38,7 +38,8 @@ pub(crate) const TARN_WARM_BYTES: u64 = 300_000_000;
 const KEYED_BYTES_PER_S: f64 = 20e6;
 /// Its producers.
 const KEYED_PRODUCERS: usize = 50;
-/// Batches that a producer has ready when its linger of 5 ms ends, at its share of the load: two records with different keys.
+/// Batches that a producer has ready when its linger of 5 ms ends, at its share of the load: two
+/// records with different keys.
 const KEYED_BATCHES: usize = 2;
 /// Requests in flight of a Java producer.
 const KEYED_IN_FLIGHT: usize = 5;
@@ -133,7 +134,8 @@ pub(crate) fn flood(topic: &Topic, bytes: u64) -> Produce {
     )
 }
 
-/// 50 keyed producers that send 20 MB/s together: two batches of one 1 KB record in each request, acks all.
+/// 50 keyed producers that send 20 MB/s together: two batches of one 1 KB record in each request,
+/// acks all.
 pub(crate) fn keyed(topic: &Topic, time: Duration) -> Produce {
     let shape = Shape::of(VALUE_BYTES, 1).keyed();
     let request_bytes = shape.payload_bytes() as f64 * KEYED_BATCHES as f64;

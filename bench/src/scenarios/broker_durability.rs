@@ -1,4 +1,5 @@
-//! P8: acknowledging only what is on disk, against a Kafka that acknowledges from the page cache; and both alike, in both ways.
+//! P8: acknowledging only what is on disk, against a Kafka that acknowledges from the page cache;
+//! and both alike, in both ways.
 
 use anyhow::Result;
 

@@ -1,4 +1,5 @@
-//! P6 and P7: how long a produce takes at a fixed rate, and how long a record is on its way to a reader.
+//! P6 and P7: how long a produce takes at a fixed rate, and how long a record is on its way to a
+//! reader.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the machine itself gives: copying memory, checksums, the disk. The bounds beside which the other figures are read.
+//! What the machine itself gives: copying memory, checksums, the disk. The bounds beside which the
+//! other figures are read.
 
 use std::fs::File;
 use std::io::{Seek, Write};

@@ -73,7 +73,8 @@ impl Scenario for MirrorBystander {
             .collect();
         let wanted = wire::partitions_of(&topics);
         let topics = source.create_many(ctx, topics, 0)?;
-        // Partitions that catch up have been there before: their files are not what the round is about.
+        // Partitions that catch up have been there before: their files are not what the round is
+        // about.
         ctx.progress("a record in each partition");
         let mut client = RawClient::connect(source.kafka().port())?;
         let record = wire::batch(&[Dice::new(0).random_value()], Compression::None)?;
@@ -107,7 +108,8 @@ impl Rounds for Outages {
         let bystander = Topic::new("bystander", PRODUCERS);
         wire::create_topics(to.port(), std::slice::from_ref(&bystander), &[])?;
 
-        // Before the clock starts the disk has what the source was given: the two share it here, and its writing is nothing of ours.
+        // Before the clock starts the disk has what the source was given: the two share it here,
+        // and its writing is nothing of ours.
         rustix::fs::sync();
         ctx.progress("undisturbed");
         let mut producers = Producers::start(to.port(), &bystander)?;

@@ -1,4 +1,5 @@
-//! Copying what the source already holds: processor time (X1), speed (X3), time from "add topic" to lag 0 (X4), processes and memory (X12).
+//! Copying what the source already holds: processor time (X1), speed (X3), time from "add topic" to
+//! lag 0 (X4), processes and memory (X12).
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +23,8 @@ const ONE_BYTES: u64 = 500_000_000;
 const GIB_BYTES: u64 = 1 << 30;
 /// Least of each in a smoke run.
 const LEAST_BYTES: u64 = 20_000_000;
-/// Cost and speed are counted from the moment at which this share of the topic is there: the restart of MirrorMaker 2's tasks is X4's matter.
+/// Cost and speed are counted from the moment at which this share of the topic is there: the
+/// restart of MirrorMaker 2's tasks is X4's matter.
 const UNDER_WAY: f64 = 0.1;
 const LIMIT: Duration = Duration::from_secs(300);
 const BYTES_PER_MIB: f64 = 1024.0 * 1024.0;

@@ -1,4 +1,5 @@
-//! Many partitions with little in each (X6): processor time of the destination side, and the lag of a sample of them.
+//! Many partitions with little in each (X6): processor time of the destination side, and the lag of
+//! a sample of them.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The cell of all partitions.
 const WIDE: &str = "5,000 partitions";
 const VALUE_BYTES: usize = 100;
-/// Records of this size, each in a batch of its own, between two index entries of Kafka, and more of them than fit.
+/// Records of this size, each in a batch of its own, between two index entries of Kafka, and more
+/// of them than fit.
 const INDEX_PLACES: usize = 24;
 const HISTORY_EXTRA: usize = 21;
 const BYTES_PER_PARTITION: u64 = 256 * 1024;
@@ -95,8 +97,9 @@ impl Scenario for MirrorFanIn {
     }
 }
 
-/// Kafka makes an index entry for each 4 KiB. Its first one in a partition faults in a page of a sparse file, and partitions that grow alike do
-/// that all at once. So that is done here, and afterwards each partition is at another place on its way to the next entry.
+/// Kafka makes an index entry for each 4 KiB. Its first one in a partition faults in a page of a
+/// sparse file, and partitions that grow alike do that all at once. So that is done here, and
+/// afterwards each partition is at another place on its way to the next entry.
 fn history(source: &Source, topics: &[Topic]) -> Result<()> {
     let before = source.ends(topics)?.iter().sum::<i64>().unsigned_abs();
     let mut client = RawClient::connect(source.kafka().port())?;

@@ -1,4 +1,5 @@
-//! The registry of scenarios. Each is one `pub mod` line and one line in [`all`]; what it measures stands in its own file.
+//! The registry of scenarios. Each is one `pub mod` line and one line in [`all`]; what it measures
+//! stands in its own file.
 
 use crate::scenario::Scenario;
 

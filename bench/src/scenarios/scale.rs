@@ -1,5 +1,5 @@
-//! Owns what the scenarios of scale share: a broker of either side as one value, topics made by one raw request, and a producer that tries
-//! until it is accepted. Not here: any figure.
+//! Owns what the scenarios of scale share: a broker of either side as one value, topics made by one
+//! raw request, and a producer that tries until it is accepted. Not here: any figure.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -91,7 +91,8 @@ impl Broker {
     }
 }
 
-/// Raises the limits that thousands of partitions need, for this process and what it starts; says it when it could not.
+/// Raises the limits that thousands of partitions need, for this process and what it starts; says
+/// it when it could not.
 pub(super) fn raise_limits(ctx: &Ctx) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -167,8 +168,9 @@ pub(super) fn create(port: u16, topics: &[Wanted]) -> Result<()> {
     }
 }
 
-/// Makes topics in steps of `partitions_at_once` partitions (Kafka's controller refuses more than about 10,000 records in one request), as many
-/// as the broker takes within `limit`; `each_step` runs after each step with its topics and is part of it. Gives how many of `topics` it holds:
+/// Makes topics in steps of `partitions_at_once` partitions (Kafka's controller refuses more than
+/// about 10,000 records in one request), as many as the broker takes within `limit`; `each_step`
+/// runs after each step with its topics and is part of it. Gives how many of `topics` it holds:
 /// all, or the whole steps before the one that failed or came too late, which is remarked.
 pub(super) fn create_while_held(
     ctx: &Ctx,
@@ -210,7 +212,8 @@ pub(super) fn create_in_steps(port: u16, topics: &[Wanted], partitions_at_once: 
     steps.try_for_each(|step| create(port, step))
 }
 
-/// The first of `topics` that a Java broker with `open` partitions can hold beside them; remarks it when those are not all.
+/// The first of `topics` that a Java broker with `open` partitions can hold beside them; remarks it
+/// when those are not all.
 pub(super) fn fitting<'a>(ctx: &Ctx, topics: &'a [Wanted], open: i32) -> &'a [Wanted] {
     let most = machine::java_partitions_max();
     let fit = fitting_in(most, topics, open);
@@ -279,8 +282,8 @@ pub(super) fn last(topics: &[Wanted]) -> Vec<At> {
     everywhere(topics).pop().into_iter().collect()
 }
 
-/// Produces one record to each of `open`, partitions of `topics`, again and again until each was accepted once; to one alone until the first is. `started` is when the clock
-/// began.
+/// Produces one record to each of `open`, partitions of `topics`, again and again until each was
+/// accepted once; to one alone until the first is. `started` is when the clock began.
 pub(super) fn produce_until_accepted(
     port: u16,
     topics: &[Wanted],
@@ -299,7 +302,8 @@ pub(super) fn produce_until_accepted(
             "{} of {wanted} partitions accepted nothing within {limit:?}: {last_refusal}",
             open.len()
         );
-        // A producer's first request is for one partition; an answer for thousands comes when the last of them is done.
+        // A producer's first request is for one partition; an answer for thousands comes when the
+        // last of them is done.
         let most = if first.is_none() { 1 } else { TRIED_AT_ONCE };
         let at_once = open.len().min(most);
         let connected = match client.take() {

@@ -1,5 +1,5 @@
-//! Many mirrored partitions: what they cost while the source is silent (X7), and how long it takes to make them writable here when the source
-//! is dead (X11). Not here: copying.
+//! Many mirrored partitions: what they cost while the source is silent (X7), and how long it takes
+//! to make them writable here when the source is dead (X11). Not here: copying.
 
 use std::path::Path;
 use std::thread;
@@ -32,7 +32,8 @@ const SETTLE_LOOK: Duration = Duration::from_secs(2);
 /// Share of a core below which nothing is left over: the goal for 10,000 partitions.
 const SETTLED_SHARE: f64 = 0.01;
 const IDLE_MS: u64 = 30_000;
-/// Until the source has made the partitions of one shape and holds a record in each; what it has not by then it does not hold.
+/// Until the source has made the partitions of one shape and holds a record in each; what it has
+/// not by then it does not hold.
 const SOURCE_LIMIT: Duration = Duration::from_secs(150);
 const MIRROR_LIMIT: Duration = Duration::from_secs(90);
 const REMOVE_LIMIT: Duration = Duration::from_secs(60);
@@ -88,7 +89,8 @@ impl Held {
     }
 }
 
-/// A real Kafka behind a relay that sees every request, with one record in every partition of all shapes.
+/// A real Kafka behind a relay that sees every request, with one record in every partition of all
+/// shapes.
 struct SourceCluster {
     kafka: Kafka,
     frames: Frames,
@@ -117,7 +119,8 @@ impl SourceCluster {
         })
     }
 
-    /// Makes the partitions of a shape, as many as the source holds beside those that are `open` already.
+    /// Makes the partitions of a shape, as many as the source holds beside those that are `open`
+    /// already.
     fn make(ctx: &Ctx, port: u16, shape: Shape, open: i32) -> Result<Held> {
         let wanted = shape.topics(ctx);
         let started = Instant::now();
@@ -138,17 +141,20 @@ impl SourceCluster {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Mirrors what the source holds of a shape and waits until every partition has its record here.
+    /// Mirrors what the source holds of a shape and waits until every partition has its record
+    /// here.
     fn mirror(&self, ctx: &Ctx, tarn: &Tarn, held: &Held) -> Result<()> {
         let (name, topics) = (held.shape.name, &held.topics);
         let wanted = usize::try_from(count(topics))?;
         let started = Instant::now();
         tarn.create_mirror(name, &self.bootstrap(), &[]);
-        // The topics of a step that failed may be there, without records; they have the highest numbers.
+        // The topics of a step that failed may be there, without records; they have the highest
+        // numbers.
         let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
         tarn.mirrors_ok(&["--add", "--mirror", name, "--topic", &names.join("|")]);
         wait::until(MIRROR_LIMIT, "every partition is mirrored", || {
-            // A broker that is busy with thousands of new partitions may let the tool wait too long.
+            // A broker that is busy with thousands of new partitions may let the tool wait too
+            // long.
             let rows = rows_of(tarn, name)?;
             let done = rows
                 .iter()
@@ -239,8 +245,9 @@ impl Rounds for Idle {
     }
 }
 
-/// Leaves a process alone for a while, and until what its new partitions left to be synced is done: until it uses little, but not for long. What it
-/// uses all the time is in the measured window in any case.
+/// Leaves a process alone for a while, and until what its new partitions left to be synced is done:
+/// until it uses little, but not for long. What it uses all the time is in the measured window in
+/// any case.
 fn settle(ctx: &Ctx, pid: u32) {
     let started = Instant::now();
     thread::sleep(Duration::from_millis(ctx.scaled(SETTLE_MS, 200)));

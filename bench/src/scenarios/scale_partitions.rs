@@ -1,4 +1,5 @@
-//! 10,000 partitions (P12): creating them, what they cost while nobody uses them, and how much memory each holds.
+//! 10,000 partitions (P12): creating them, what they cost while nobody uses them, and how much
+//! memory each holds.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +22,13 @@ const SETTLE_MS: u64 = 5_000;
 /// Idle time that is measured, milliseconds; a Java broker uses so much that less is enough.
 const IDLE_MS: u64 = 20_000;
 const KAFKA_IDLE_MS: u64 = 10_000;
-/// Until all partitions are there and the last has a record. What a Java broker has not made by then it does not hold.
+/// Until all partitions are there and the last has a record. What a Java broker has not made by
+/// then it does not hold.
 const CREATE_LIMIT: Duration = Duration::from_secs(45);
 /// Until every partition has a record.
 const RECORDS_LIMIT: Duration = Duration::from_secs(15);
-/// Made by one request at a Kafka: its controller refuses 10,000, and a step that fails is not held.
+/// Made by one request at a Kafka: its controller refuses 10,000, and a step that fails is not
+/// held.
 const CREATED_AT_ONCE: i32 = 2_500;
 
 /// The scenario.
@@ -136,7 +139,8 @@ fn few_topics(ctx: &Ctx, side: Side, wanted: &[Wanted]) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// Seconds from the first request to a record accepted in the last partition, and how many of `topics` the broker holds.
+/// Seconds from the first request to a record accepted in the last partition, and how many of
+/// `topics` the broker holds.
 fn creation(ctx: &Ctx, port: u16, side: Side, topics: &[Wanted]) -> Result<(f64, usize)> {
     let started = Instant::now();
     let held = match side {

@@ -1,4 +1,5 @@
-//! Start (P10) and resident memory of an idle broker (P9). Not here: memory under load (the scenarios of load take it).
+//! Start (P10) and resident memory of an idle broker (P9). Not here: memory under load (the
+//! scenarios of load take it).
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,6 +1,8 @@
-//! P13 and P14: a broker as its users meet it, with Kafka's own performance tools at their defaults and each broker with its own defaults.
+//! P13 and P14: a broker as its users meet it, with Kafka's own performance tools at their defaults
+//! and each broker with its own defaults.
 //!
-//! Not here: loads of our own generator (`broker_*`), which take less processor time from the broker than a JVM does.
+//! Not here: loads of our own generator (`broker_*`), which take less processor time from the
+//! broker than a JVM does.
 
 use std::time::Duration;
 
@@ -129,8 +131,9 @@ fn produce(broker: &Broker, topic: &str, records: u64) -> Result<Produced> {
         .with_context(|| format!("the producer tool said: {said}"))
 }
 
-/// Reads `1000000 records sent, 91000.5 records/sec (86.79 MB/sec), 220.10 ms avg latency, 520.00 ms max latency, 210 ms 50th, 400 ms 95th,
-/// 450 ms 99th, 500 ms 99.9th.` The tool's MB are MiB, so the rate is made from the records.
+/// Reads
+/// `1000000 records sent, 91000.5 records/sec (86.79 MB/sec), 220.10 ms avg latency, 520.00 ms max latency, 210 ms 50th, 400 ms 95th, 450 ms 99th, 500 ms 99.9th.`
+/// The tool's MB are MiB, so the rate is made from the records.
 fn produced(line: &str, record_bytes: usize) -> Option<Produced> {
     let figure = |unit: &str| -> Option<f64> {
         let before = line.split_once(unit)?.0;
@@ -160,8 +163,9 @@ fn consume(broker: &Broker, topic: &str, records: u64) -> Result<f64> {
     consumed(&said, &records).with_context(|| format!("the consumer tool said: {said}"))
 }
 
-/// Reads the table of the consumer tool: a line of names, a line of figures. `None` also when it did not get every record. Its rate includes
-/// the time to join its group; the rate of fetching alone does not.
+/// Reads the table of the consumer tool: a line of names, a line of figures. `None` also when it
+/// did not get every record. Its rate includes the time to join its group; the rate of fetching
+/// alone does not.
 fn consumed(said: &str, records: &str) -> Option<f64> {
     let mut lines = said.lines().filter(|line| line.contains(", "));
     let names: Vec<&str> = lines

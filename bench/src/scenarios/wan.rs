@@ -1,4 +1,5 @@
-//! A mirror over a long line (X8): the share of a 50 MB/s link with 100 ms round trip and 0.1 % loss that Tarn uses, by number of partitions.
+//! A mirror over a long line (X8): the share of a 50 MB/s link with 100 ms round trip and 0.1 %
+//! loss that Tarn uses, by number of partitions.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +23,8 @@ const SEED: u64 = 20_261_129;
 /// Bytes of each topic in a full run: more than the link carries before and in the window.
 const TOPIC_BYTES: u64 = 1_200_000_000;
 const RECORD_BYTES: u64 = 1_000;
-/// From the first byte at the destination to the window: congestion control and answer sizes find the line.
+/// From the first byte at the destination to the window: congestion control and answer sizes find
+/// the line.
 const RAMP_S: u64 = 6;
 /// Length of the window in a full run.
 const WINDOW_S: u64 = 10;

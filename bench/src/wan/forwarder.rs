@@ -1,4 +1,5 @@
-//! The thread that moves packets between two TUN devices through the model of a link. Owns the devices; knows nothing of addresses.
+//! The thread that moves packets between two TUN devices through the model of a link. Owns the
+//! devices; knows nothing of addresses.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What a link does to one packet, as arithmetic on time: lost, dropped at a full queue, or delivered later. Pure; knows no device.
+//! What a link does to one packet, as arithmetic on time: lost, dropped at a full queue, or
+//! delivered later. Pure; knows no device.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ pub struct Shape {
     pub one_way: Duration,
     /// Bytes per second in each direction, headers included; `None` = no limit.
     pub rate: Option<u64>,
-    /// Longest time a packet may wait for the link before the queue drops it; one round trip makes a queue of one bandwidth-delay product.
+    /// Longest time a packet may wait for the link before the queue drops it; one round trip makes
+    /// a queue of one bandwidth-delay product.
     pub queue: Duration,
     /// Share of packets lost at random, from 0 to 1.
     pub loss: f64,
@@ -28,7 +30,8 @@ impl Shape {
         loss: 0.0,
     };
 
-    /// The link of row X8: 100 ms round trip, 50 MB/s, 0.1 % loss, a queue of one bandwidth-delay product.
+    /// The link of row X8: 100 ms round trip, 50 MB/s, 0.1 % loss, a queue of one bandwidth-delay
+    /// product.
     pub const X8: Shape = Shape {
         one_way: Duration::from_millis(50),
         rate: Some(50_000_000),

@@ -1,4 +1,5 @@
-//! The namespace and the devices of a WAN emulation: made by `ip`, removed when dropped, and what a killed harness left is removed at the next start.
+//! The namespace and the devices of a WAN emulation: made by `ip`, removed when dropped, and what a
+//! killed harness left is removed at the next start.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -13,12 +14,14 @@ const OUTER_ADDRESS: &str = "10.213.77.1";
 pub(super) const INNER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 77, 2);
 /// Network of the two.
 const NETWORK: &str = "10.213.77.0/30";
-/// Smallest, first and largest send buffer of a connection inside: the largest is several bandwidth-delay products, as a host that serves
-/// distant readers is set up. The usual 4 MiB end at about 18 MB/s and 100 ms.
+/// Smallest, first and largest send buffer of a connection inside: the largest is several
+/// bandwidth-delay products, as a host that serves distant readers is set up. The usual 4 MiB end
+/// at about 18 MB/s and 100 ms.
 const SEND_BUFFER: &str = "4096 16384 33554432";
 /// Begin of every namespace's name; the process id of the harness follows.
 const PREFIX: &str = "tarnwan-";
-/// Packets a device may hold until the forwarder comes: more than a link's worth of 20 ms, so that only the model drops.
+/// Packets a device may hold until the forwarder comes: more than a link's worth of 20 ms, so that
+/// only the model drops.
 const DEVICE_QUEUE_PACKETS: &str = "10000";
 
 /// A namespace with one device in it and one outside.
@@ -58,7 +61,8 @@ impl Place {
         set_up(&[], &outer_device, &outer_network)?;
         ip(&["link", "set", &place.inner_device, "netns", namespace])?;
         ip(&["-n", namespace, "link", "set", "lo", "up"])?;
-        // What a kernel learned of earlier connections (`ip tcp_metrics`) slows the next ones down: every connection begins as if it were the first.
+        // What a kernel learned of earlier connections (`ip tcp_metrics`) slows the next ones down:
+        // every connection begins as if it were the first.
         let settings = format!(
             "echo {SEND_BUFFER} > /proc/sys/net/ipv4/tcp_wmem; echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save"
         );

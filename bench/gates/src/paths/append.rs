@@ -1,4 +1,5 @@
-//! Prepares `append`: batches of a client appended by a leader to a log on disk, without a sync. Makes the logs of the other paths too.
+//! Prepares `append`: batches of a client appended by a leader to a log on disk, without a sync.
+//! Makes the logs of the other paths too.
 
 use std::sync::Arc;
 

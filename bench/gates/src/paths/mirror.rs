@@ -1,4 +1,5 @@
-//! Prepares `mirror-append` (pieces pushed into a verbatim append) and `mirror-stream` (the same through the parser of Fetch answers).
+//! Prepares `mirror-append` (pieces pushed into a verbatim append) and `mirror-stream` (the same
+//! through the parser of Fetch answers).
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 const ANSWER_PIECES: usize = 4;
 const ANSWERS: usize = 10;
 
-/// The records of one answer: whole batches and a cut one at the end, exactly [`ANSWER_PIECES`] pieces long.
+/// The records of one answer: whole batches and a cut one at the end, exactly [`ANSWER_PIECES`]
+/// pieces long.
 fn records(next_offset: &mut i64, shape: Shape) -> Bytes {
     let mut bytes = Vec::with_capacity(PIECE_BYTES * ANSWER_PIECES * 2);
     loop {

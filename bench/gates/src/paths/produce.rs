@@ -1,4 +1,5 @@
-//! Prepares `decode-produce`: request header and ProduceRequest out of a frame, as a connection of the server does it.
+//! Prepares `decode-produce`: request header and ProduceRequest out of a frame, as a connection of
+//! the server does it.
 
 use bytes::Bytes;
 use tarn_wire::messages::ProduceRequest;

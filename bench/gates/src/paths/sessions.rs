@@ -1,5 +1,6 @@
-//! Prepares `session-serve` (what the broker does for a client's incremental fetch session) and `session-follow` (what the mirror does for
-//! its session at a source). Records play no part in them, so both shapes are the same.
+//! Prepares `session-serve` (what the broker does for a client's incremental fetch session) and
+//! `session-follow` (what the mirror does for its session at a source). Records play no part in
+//! them, so both shapes are the same.
 
 use tarn_fetch::{Ask, FetchSession, Wants};
 use tarn_server::fetch_session::{
