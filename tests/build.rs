@@ -1,4 +1,5 @@
-//! Writes generators of every message for the storm, from the same schemas as `tarn-wire` and with its code.
+//! Writes generators of every message for the storm, from the same schemas as `tarn-wire` and with
+//! its code.
 
 #![allow(
     dead_code,

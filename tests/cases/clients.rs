@@ -1,7 +1,9 @@
-//! Clients in wide use, the oldest and the newest of each, beside a real Kafka: the same program (`tests/clients`) produces with every codec, reads
-//! from the start and from a time, shares a group, and administers, once here and once there, and what it sees must be the same.
+//! Clients in wide use, the oldest and the newest of each, beside a real Kafka: the same program
+//! (`tests/clients`) produces with every codec, reads from the start and from a time, shares a
+//! group, and administers, once here and once there, and what it sees must be the same.
 //!
-//! Not here: what a client does (the programs), and where it comes from (`tests/clients/install.sh`).
+//! Not here: what a client does (the programs), and where it comes from
+//! (`tests/clients/install.sh`).
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Bad disks: full, torn, flipped. Nothing acknowledged is lost, nothing that may still be good is thrown away, and somebody is told.
+//! Bad disks: full, torn, flipped. Nothing acknowledged is lost, nothing that may still be good is
+//! thrown away, and somebody is told.
 
 use std::fs;
 use std::path::{Path, PathBuf};

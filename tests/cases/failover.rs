@@ -91,7 +91,8 @@ fn failover_works_with_the_source_dead_and_a_transaction_open() {
     tarn.check_healthy();
 }
 
-/// The first idempotent producer after a failover may get a producer id that the mirrored log already knows.
+/// The first idempotent producer after a failover may get a producer id that the mirrored log
+/// already knows.
 #[test]
 fn a_colliding_producer_id_loses_no_record() {
     let source = Kafka::shared();

@@ -1,4 +1,5 @@
-//! What many cases need: topics of every kind at a source, a mirror of them, and the comparison of both sides through every reader.
+//! What many cases need: topics of every kind at a source, a mirror of them, and the comparison of
+//! both sides through every reader.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -43,7 +44,8 @@ pub(crate) fn sample_topic(source: &Kafka, stem: &str, partitions: i32, records:
     topic
 }
 
-/// Compares one topic on both sides: id, bytes, and what librdkafka, Kafka's consumer and a raw client read, with both isolations.
+/// Compares one topic on both sides: id, bytes, and what librdkafka, Kafka's consumer and a raw
+/// client read, with both isolations.
 pub(crate) fn assert_same(source: &Kafka, tarn: &Tarn, topic: &str, partitions: i32) {
     let (a, b) = (source.cluster(), tarn.cluster());
     let has_ids = source.version() >= "2.8";
@@ -77,7 +79,8 @@ pub(crate) fn assert_same(source: &Kafka, tarn: &Tarn, topic: &str, partitions: 
     }
 }
 
-/// The segments of both sides hold the same batches. Appends become visible before the file shows them to others: a few tries.
+/// The segments of both sides hold the same batches. Appends become visible before the file shows
+/// them to others: a few tries.
 pub(crate) fn assert_same_bytes(source: &Kafka, tarn: &Tarn, topic: &str, partition: i32) {
     wait::until(
         Duration::from_secs(5),
@@ -98,7 +101,8 @@ pub(crate) fn batches(source: &Kafka, topic: &str, partition: i32) -> Vec<Batch>
     segments::batches(&source.partition_dir(topic, partition)).unwrap()
 }
 
-/// Writes three transactions through a transactional producer called `name`: committed, aborted, committed.
+/// Writes three transactions through a transactional producer called `name`: committed, aborted,
+/// committed.
 pub(crate) fn three_transactions(cluster: &Cluster, topic: &str, name: &str) {
     open_transactional(cluster, name);
     for (end, count) in [("txn_commit", 3), ("txn_abort", 2), ("txn_commit", 2)] {
@@ -122,7 +126,8 @@ pub(crate) fn three_transactions(cluster: &Cluster, topic: &str, name: &str) {
     });
 }
 
-/// Opens a transactional producer in the driver; it stays until `producer_close` or the end of the tests.
+/// Opens a transactional producer in the driver; it stays until `producer_close` or the end of the
+/// tests.
 pub(crate) fn open_transactional(cluster: &Cluster, name: &str) {
     cluster.call("producer_open", json!({"name": name, "props": {"transactional.id": name, "transaction.timeout.ms": "600000"}}));
 }
@@ -162,8 +167,8 @@ pub(crate) fn headers_and_nulls(cluster: &Cluster, topic: &str) {
     cluster.produce(topic, records, json!({}));
 }
 
-/// A compacted topic whose closed segments have been cleaned: gaps in the offsets, and a batch without records that an idempotent
-/// producer left.
+/// A compacted topic whose closed segments have been cleaned: gaps in the offsets, and a batch
+/// without records that an idempotent producer left.
 pub(crate) fn compacted(source: &Kafka, topic: &str) {
     let cluster = source.cluster();
     let configs = json!({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "600000", "segment.bytes": "1048576",

@@ -119,8 +119,8 @@ fn raw_garbage_on_every_port_harms_nobody() {
     tarn.check_healthy();
 }
 
-/// Every request that real clients and tools send, with lengths of −2, 2³¹−1 and one more than there is written over every position, in the
-/// fixed and in the compact form.
+/// Every request that real clients and tools send, with lengths of −2, 2³¹−1 and one more than
+/// there is written over every position, in the fixed and in the compact form.
 #[test]
 fn absurd_lengths_at_every_position_of_real_requests_harm_nobody() {
     let relay_port = free_port();

@@ -1,4 +1,5 @@
-//! The harness itself: a Kafka of each kind (KRaft, ZooKeeper) starts, takes a record, survives a kill -9, and gives the record back.
+//! The harness itself: a Kafka of each kind (KRaft, ZooKeeper) starts, takes a record, survives a
+//! kill -9, and gives the record back.
 
 use std::time::Duration;
 

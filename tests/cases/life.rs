@@ -1,4 +1,5 @@
-//! What an ordinary client may expect of the broker by itself: topics, settings, and the rules around mirror topics that are no writes.
+//! What an ordinary client may expect of the broker by itself: topics, settings, and the rules
+//! around mirror topics that are no writes.
 
 use serde_json::json;
 use tarn_tests::kafka::Kafka;
@@ -71,7 +72,8 @@ fn topics_are_created_grown_configured_and_deleted() {
 fn special_timestamps_are_answered_like_kafkas() {
     let source = Kafka::shared();
     let topic = crate::fixture::unique("times");
-    // The records are old: the source's own retention must not cut them in the middle of the comparison.
+    // The records are old: the source's own retention must not cut them in the middle of the
+    // comparison.
     source
         .cluster()
         .create_topic(&topic, 1, json!({"retention.ms": "-1"}));

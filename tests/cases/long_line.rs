@@ -1,4 +1,5 @@
-//! A source that is far away: the next Fetch goes out while the answer before it still comes, and the copy is exact all the same.
+//! A source that is far away: the next Fetch goes out while the answer before it still comes, and
+//! the copy is exact all the same.
 
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ const TOPIC: &str = "far";
 const PART_BYTES: usize = 60_000_000;
 const BATCH_BYTES: usize = 500_000;
 
-/// Offsets are estimated from the records before. Small records after large ones bring more of them than was thought, so that batches come twice;
-/// large ones after small ones bring fewer, so that an answer begins after a gap. Neither may be seen in the copy.
+/// Offsets are estimated from the records before. Small records after large ones bring more of them
+/// than was thought, so that batches come twice; large ones after small ones bring fewer, so that
+/// an answer begins after a gap. Neither may be seen in the copy.
 #[test]
 fn a_far_source_is_asked_ahead_and_the_copy_is_exact() {
     let port = free_port();
@@ -56,7 +58,8 @@ fn a_far_source_is_asked_ahead_and_the_copy_is_exact() {
     assert!(ahead > 0, "no Fetch from an estimated offset was seen");
 }
 
-/// Whether a request is a Fetch from an offset that is not our log end: only then it says nothing of our last epoch.
+/// Whether a request is a Fetch from an offset that is not our log end: only then it says nothing
+/// of our last epoch.
 fn is_asked_ahead(frame: &[u8]) -> bool {
     let number = |at: usize| i16::from_be_bytes([frame[at], frame[at + 1]]);
     if frame.len() < 4 || number(0) != FETCH_KEY {

@@ -1,4 +1,5 @@
-//! The black-box cases: each says one thing that must hold between a real Apache Kafka and Tarn, seen from outside.
+//! The black-box cases: each says one thing that must hold between a real Apache Kafka and Tarn,
+//! seen from outside.
 
 mod broker;
 mod clients;

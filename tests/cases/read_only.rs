@@ -44,7 +44,8 @@ fn refuses_every_write(tarn: &Tarn, topic: &str, state: &str) {
         for (topic, version) in [(&name, 3), (&name, 9), (&name, 12), (&id, 13)] {
             for acks in [1, -1, 0] {
                 let mut own = RawClient::connect(tarn.port()).unwrap();
-                // A refused produce with acks 0 costs the connection: nothing else can tell the client.
+                // A refused produce with acks 0 costs the connection: nothing else can tell the
+                // client.
                 let client = if acks == 0 { &mut own } else { &mut client };
                 let produced = raw::produce(
                     client,
@@ -224,7 +225,8 @@ fn standard_clients_get_a_clear_error_at_once() {
     assert_same_bytes(source, &tarn, &topic, 0);
 }
 
-/// Producers of older Kafkas, whose tables of errors end earlier, fail at once with an error that they can name.
+/// Producers of older Kafkas, whose tables of errors end earlier, fail at once with an error that
+/// they can name.
 #[test]
 fn producers_of_older_kafkas_get_an_error_they_know() {
     let source = Kafka::shared();

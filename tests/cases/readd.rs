@@ -6,7 +6,8 @@ use tarn_tests::segments;
 
 use crate::fixture::{SOON, assert_same_bytes, batches, mirrored, sample_topic};
 
-/// The reset of producer ids behind the mirrored log is our own and may go; the mirrored batches may not be fetched twice.
+/// The reset of producer ids behind the mirrored log is our own and may go; the mirrored batches
+/// may not be fetched twice.
 #[test]
 fn an_unchanged_log_is_taken_up_where_it_ended() {
     let source = Kafka::shared();

@@ -183,7 +183,8 @@ fn every_bootstrap_entry_is_tried() {
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
 }
 
-/// A broker of the source dies while it is in use; what it led is fetched from the one that took over.
+/// A broker of the source dies while it is in use; what it led is fetched from the one that took
+/// over.
 #[test]
 fn a_source_broker_that_dies_is_replaced_by_the_others() {
     const PARTITIONS: i32 = 6;
@@ -222,9 +223,11 @@ fn a_source_broker_that_dies_is_replaced_by_the_others() {
     }
 }
 
-/// With real nodes: an old source of three brokers, whose Fetch tells no divergence, loses a tail that was copied already: the leader
-/// dies alone in its ISR, a follower without the tail takes over, and other records come to stand at the same offsets, as many or more.
-/// The two histories are never mixed: the copy is cut to what both have, the cut is told, and the copy equals the source.
+/// With real nodes: an old source of three brokers, whose Fetch tells no divergence, loses a tail
+/// that was copied already: the leader dies alone in its ISR, a follower without the tail takes
+/// over, and other records come to stand at the same offsets, as many or more. The two histories
+/// are never mixed: the copy is cut to what both have, the cut is told, and the copy equals the
+/// source.
 #[test]
 fn a_tail_that_an_old_source_lost_is_cut_here_too() {
     const LOST: u32 = 10;

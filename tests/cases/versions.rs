@@ -52,7 +52,8 @@ fn kafka_4_4_0_is_a_source() {
     mirrors_from("4.4.0");
 }
 
-/// A topic in the message format of 0.10 cannot be copied byte for byte into a Kafka 4 log: it says so and harms no neighbour.
+/// A topic in the message format of 0.10 cannot be copied byte for byte into a Kafka 4 log: it says
+/// so and harms no neighbour.
 #[test]
 fn old_message_formats_fail_with_a_text_and_alone() {
     let source = Kafka::start_with("2.1.1", &[]);

@@ -1,4 +1,5 @@
-//! Owns the one JVM that serves client commands (`tests/java/Driver.java`) and the typed calls over it.
+//! Owns the one JVM that serves client commands (`tests/java/Driver.java`) and the typed calls over
+//! it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -121,7 +122,8 @@ impl Driver {
     }
 }
 
-/// A cluster as the Java clients see it: its bootstrap address and the calls of the driver against it.
+/// A cluster as the Java clients see it: its bootstrap address and the calls of the driver against
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     /// `host:port`.
@@ -168,7 +170,8 @@ impl Cluster {
             .to_owned()
     }
 
-    /// Produces records given as JSON (`key`, `value`, `headers`, `size`, `timestamp`, `partition`) with producer settings `props`.
+    /// Produces records given as JSON (`key`, `value`, `headers`, `size`, `timestamp`, `partition`)
+    /// with producer settings `props`.
     pub fn produce(&self, topic: &str, records: Value, props: Value) -> Value {
         self.call(
             "produce",
@@ -210,7 +213,8 @@ impl Cluster {
             .unwrap_or(-1)
     }
 
-    /// Reads a whole partition with Kafka's own consumer, in the canonical form of [`crate::records`].
+    /// Reads a whole partition with Kafka's own consumer, in the canonical form of
+    /// [`crate::records`].
     #[must_use]
     pub fn consume(&self, topic: &str, partition: i32, committed: bool) -> Vec<String> {
         let answer = self.call(

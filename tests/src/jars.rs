@@ -1,4 +1,5 @@
-//! Owns finding the jars of real Kafkas in the shared cache and compiling the Java sources of the tests once. Fetching is `bin/fetch-kafka.sh`.
+//! Owns finding the jars of real Kafkas in the shared cache and compiling the Java sources of the
+//! tests once. Fetching is `bin/fetch-kafka.sh`.
 
 use std::env;
 use std::fs;
@@ -64,7 +65,8 @@ pub fn libs(version: &str) -> PathBuf {
     home.join("libs")
 }
 
-/// The compiled Java sources of `tests/java`; compiled at the first call, kept in the cache under the hash of the sources.
+/// The compiled Java sources of `tests/java`; compiled at the first call, kept in the cache under
+/// the hash of the sources.
 fn classes() -> &'static Path {
     static CLASSES: OnceLock<PathBuf> = OnceLock::new();
     CLASSES.get_or_init(|| {
@@ -109,7 +111,8 @@ fn classes() -> &'static Path {
     })
 }
 
-/// A `java` command with the class path of `version` and a heap of at most `heap_mb` megabytes, logging to its standard error.
+/// A `java` command with the class path of `version` and a heap of at most `heap_mb` megabytes,
+/// logging to its standard error.
 #[must_use]
 pub fn java(version: &str, heap_mb: u32, logging: &Logging) -> Command {
     let mut command = Command::new("java");
@@ -131,7 +134,8 @@ const JVM_OF_KAFKAS_SCRIPTS: [&str; 6] = [
     "-Djava.awt.headless=true",
 ];
 
-/// As [`java`], for what runs long and is measured: the compilers and the collector that Kafka's own start scripts choose.
+/// As [`java`], for what runs long and is measured: the compilers and the collector that Kafka's
+/// own start scripts choose.
 #[must_use]
 pub fn java_full(version: &str, heap_mb: u32, logging: &Logging) -> Command {
     let mut command = Command::new("java");

@@ -1,4 +1,5 @@
-//! Owns one real Kafka node: configuration, format, start, kill, restart on the same folder and port.
+//! Owns one real Kafka node: configuration, format, start, kill, restart on the same folder and
+//! port.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -65,8 +66,9 @@ impl Kafka {
             .unwrap_or_else(|e| panic!("kafka {version}: {e:#}"))
     }
 
-    /// Starts the current version as a user would run it, for measurements: documented defaults, the JVM options of its own start script and
-    /// 1 GB heap, without the settings that make tests fast; `settings` on top.
+    /// Starts the current version as a user would run it, for measurements: documented defaults,
+    /// the JVM options of its own start script and 1 GB heap, without the settings that make tests
+    /// fast; `settings` on top.
     ///
     /// # Panics
     /// When it does not come up.
@@ -76,7 +78,8 @@ impl Kafka {
             .unwrap_or_else(|e| panic!("kafka {KAFKA_CURRENT}: {e:#}"))
     }
 
-    /// As [`Kafka::start_measured`], in the network namespace `namespace`, where it listens on `address`.
+    /// As [`Kafka::start_measured`], in the network namespace `namespace`, where it listens on
+    /// `address`.
     ///
     /// # Panics
     /// When it does not come up.
@@ -91,7 +94,8 @@ impl Kafka {
             .unwrap_or_else(|e| panic!("kafka {KAFKA_CURRENT} in namespace {namespace}: {e:#}"))
     }
 
-    /// The node of the current version that the cases of this process share. Each uses topics of its own; nobody kills it.
+    /// The node of the current version that the cases of this process share. Each uses topics of
+    /// its own; nobody kills it.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Kafka> = OnceLock::new();
         // Statics are never dropped: the node removes its folder itself when this process is gone.
@@ -380,7 +384,8 @@ fn launch(
     Process::spawn(&format!("kafka-{version}"), command, &dir.join("kafka.log"))
 }
 
-/// The same command in a network namespace; `ip` becomes the command, so the process id stays the same.
+/// The same command in a network namespace; `ip` becomes the command, so the process id stays the
+/// same.
 fn inside(namespace: &str, command: &Command) -> Command {
     let mut ip = Command::new("ip");
     ip.args(["netns", "exec", namespace])
@@ -448,7 +453,8 @@ fn with_settings(mut config: String, settings: &[(&str, &str)]) -> String {
     config
 }
 
-/// A fresh cluster id in Kafka's 22-character form. `A` in front keeps it from looking like an option.
+/// A fresh cluster id in Kafka's 22-character form. `A` in front keeps it from looking like an
+/// option.
 fn random_id() -> String {
     let mut bytes = *uuid::Uuid::new_v4().as_bytes();
     bytes[0] = 0;

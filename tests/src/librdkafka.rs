@@ -73,7 +73,8 @@ pub fn consume(
     )
 }
 
-/// Joins group `group`, reads until `count` records came, commits, leaves. Gives the records in canonical form.
+/// Joins group `group`, reads until `count` records came, commits, leaves. Gives the records in
+/// canonical form.
 ///
 /// # Errors
 /// What librdkafka reports, or too few records within `limit`.
@@ -153,7 +154,8 @@ impl ProducerContext for Deliveries {
     }
 }
 
-/// Produces `values` one after the other to a partition; gives the offset or the error text of each.
+/// Produces `values` one after the other to a partition; gives the offset or the error text of
+/// each.
 ///
 /// # Errors
 /// The producer cannot be made or does not settle within its limits.

@@ -1,9 +1,10 @@
-//! Owns the account of cases that could not run on this machine. `bin/test.sh` counts and prints it, and fails in CI when the reason is not
-//! a missing device.
+//! Owns the account of cases that could not run on this machine. `bin/test.sh` counts and prints
+//! it, and fails in CI when the reason is not a missing device.
 
 use std::io::Write;
 
-/// Notes that the calling test did not run. `reason` begins with `device: ` when the machine lacks what the case needs.
+/// Notes that the calling test did not run. `reason` begins with `device: ` when the machine lacks
+/// what the case needs.
 ///
 /// # Panics
 /// When the account cannot be written: then the case must fail rather than look fine.

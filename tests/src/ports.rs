@@ -1,5 +1,6 @@
-//! Owns the choice of loopback ports for servers under test. Ports are taken from below the range that the kernel gives to outgoing
-//! connections, so that a port stays ours between two starts of the same server.
+//! Owns the choice of loopback ports for servers under test. Ports are taken from below the range
+//! that the kernel gives to outgoing connections, so that a port stays ours between two starts of
+//! the same server.
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpListener};

@@ -1,4 +1,5 @@
-//! Owns child processes: output into a file, kill, terminate, wait, and a certain end when the owner goes.
+//! Owns child processes: output into a file, kill, terminate, wait, and a certain end when the
+//! owner goes.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +20,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, with standard output and error appended to `log`. Standard input stays open as long as this value lives.
+    /// Starts `command`, with standard output and error appended to `log`. Standard input stays
+    /// open as long as this value lives.
     ///
     /// # Errors
     /// When the log cannot be opened or the program cannot be started.
@@ -130,7 +132,8 @@ impl Process {
         }
     }
 
-    /// Stops it in its tracks (signal STOP), as a black hole on the network would look; `cont` wakes it.
+    /// Stops it in its tracks (signal STOP), as a black hole on the network would look; `cont`
+    /// wakes it.
     pub fn freeze(&self, frozen: bool) {
         let signal = if frozen {
             rustix::process::Signal::STOP

@@ -1,4 +1,5 @@
-//! Owns a TCP relay in front of a broker that keeps every request frame it sees: real requests of real clients, to be broken later.
+//! Owns a TCP relay in front of a broker that keeps every request frame it sees: real requests of
+//! real clients, to be broken later.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,6 @@
-//! Owns a raw client: one blocking TCP connection, frames as bytes or as messages of the `kafka-protocol` crate, which knows nothing of Tarn.
-//! No retries, no metadata: the case says what goes out and judges what comes back.
+//! Owns a raw client: one blocking TCP connection, frames as bytes or as messages of the
+//! `kafka-protocol` crate, which knows nothing of Tarn. No retries, no metadata: the case says what
+//! goes out and judges what comes back.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -147,7 +148,8 @@ impl RawClient {
         }
     }
 
-    /// Sends a request body under a header of `header_version` and gives the answer's body after its header.
+    /// Sends a request body under a header of `header_version` and gives the answer's body after
+    /// its header.
     ///
     /// # Errors
     /// Closed, or an answer to something else.
@@ -345,8 +347,8 @@ pub fn fetch_once(
     Ok(data)
 }
 
-/// Reads a whole partition to its high watermark (last stable offset when `committed`) in canonical form, batches of aborted transactions
-/// left out when `committed`, control records always.
+/// Reads a whole partition to its high watermark (last stable offset when `committed`) in canonical
+/// form, batches of aborted transactions left out when `committed`, control records always.
 ///
 /// # Errors
 /// A partition error, or records that do not decode.
@@ -415,7 +417,8 @@ fn decode(
                 dropping.insert(aborted.remove(0).producer_id.0);
             }
             if record.control {
-                // A marker ends the transaction of its producer; the key's second half tells abort (0) and commit (1).
+                // A marker ends the transaction of its producer; the key's second half tells abort
+                // (0) and commit (1).
                 dropping.remove(&record.producer_id);
                 continue;
             }
@@ -462,7 +465,8 @@ pub const PLAIN: Writer = Writer {
     transactional: false,
 };
 
-/// One uncompressed batch with `values`, stamped now: the test's Kafkas look for records past their retention twice a second.
+/// One uncompressed batch with `values`, stamped now: the test's Kafkas look for records past their
+/// retention twice a second.
 ///
 /// # Panics
 /// When it cannot be encoded.

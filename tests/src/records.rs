@@ -1,5 +1,6 @@
 //! Owns the canonical text of one record, the form in which readers are compared with each other:
-//! `partition:offset:timestamp:key:value[:header=value]…`, every byte string as `length/crc32c` or `-` for null (`Driver.java` makes the same).
+//! `partition:offset:timestamp:key:value[:header=value]…`, every byte string as `length/crc32c` or
+//! `-` for null (`Driver.java` makes the same).
 
 /// The digest of one byte string.
 #[must_use]

@@ -1,5 +1,6 @@
-//! Owns the comparison of partition folders: the batches of all `.log` files, in order, byte for byte. Segment borders may differ (each side
-//! rolls by its own rules); batches may not. Reads files only; knows no more of the format than offset and length.
+//! Owns the comparison of partition folders: the batches of all `.log` files, in order, byte for
+//! byte. Segment borders may differ (each side rolls by its own rules); batches may not. Reads
+//! files only; knows no more of the format than offset and length.
 
 use std::fs;
 use std::path::Path;
@@ -74,10 +75,12 @@ impl Batch {
             .map_or(-1, i64::from_be_bytes)
     }
 
-    /// Type in the key of a control batch: 0 abort, 1 commit, 7 reset of producer ids; `None` for data.
+    /// Type in the key of a control batch: 0 abort, 1 commit, 7 reset of producer ids; `None` for
+    /// data.
     #[must_use]
     pub fn control_type(&self) -> Option<i16> {
-        // Record: length, attributes, timestamp delta, offset delta, key length, then the key: version and type.
+        // Record: length, attributes, timestamp delta, offset delta, key length, then the key:
+        // version and type.
         let mut at = 61;
         self.is_control().then_some(())?;
         for _ in 0..5 {

@@ -1,4 +1,5 @@
-//! Owns the product as a black box: the `tarn` server as a process, and the mirror tools as a person calls them.
+//! Owns the product as a black box: the `tarn` server as a process, and the mirror tools as a
+//! person calls them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 
-/// The `tarn` program: `TARN_BIN`, else the one that cargo built for the profile of this test or program.
+/// The `tarn` program: `TARN_BIN`, else the one that cargo built for the profile of this test or
+/// program.
 ///
 /// # Panics
 /// When there is none; the text says how to build it.
@@ -358,7 +360,8 @@ impl Tarn {
 /// File in a node's folder that holds its limit of open files, when it has one of its own.
 const NOFILE: &str = "nofile";
 
-/// The limit of open files that the nodes of this run get (`TARN_TEST_NOFILE`); `None` leaves that of the tests.
+/// The limit of open files that the nodes of this run get (`TARN_TEST_NOFILE`); `None` leaves that
+/// of the tests.
 fn nofile_of_run() -> Option<u64> {
     let text = std::env::var("TARN_TEST_NOFILE").ok()?;
     let limit = text.parse();

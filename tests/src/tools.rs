@@ -1,4 +1,5 @@
-//! Owns running Kafka's own command-line classes, one JVM a call: slow, so only where the tool itself is the judge.
+//! Owns running Kafka's own command-line classes, one JVM a call: slow, so only where the tool
+//! itself is the judge.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +31,8 @@ pub fn run_within(main_class: &str, arguments: &[&str], limit: Duration) -> Outp
     process::run(command, limit).unwrap_or_else(|e| panic!("{main_class}: {e:#}"))
 }
 
-/// The console producer of any Kafka since 2.1: sends each line of `input` to `topic`; its errors are on the standard error.
+/// The console producer of any Kafka since 2.1: sends each line of `input` to `topic`; its errors
+/// are on the standard error.
 ///
 /// # Panics
 /// When Java cannot be started or the producer does not give up by itself.
@@ -51,7 +53,8 @@ pub fn console_producer(version: &str, bootstrap: &str, topic: &str, input: &str
     process::run(command, TOOL_LIMIT).unwrap_or_else(|e| panic!("producer of {version}: {e:#}"))
 }
 
-/// `DumpLogSegments --deep-iteration` over every segment file of a partition folder; `extra` selects a decoder.
+/// `DumpLogSegments --deep-iteration` over every segment file of a partition folder; `extra`
+/// selects a decoder.
 ///
 /// # Panics
 /// When the tool refuses a file.

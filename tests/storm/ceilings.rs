@@ -14,7 +14,8 @@ use tarn_tests::raw::{self, PLAIN, RawClient, Topic};
 pub(crate) const GROWTH_MAX: u64 = 64 << 20;
 /// Longest answer to a request of a few hundred bytes.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Below this a slower bystander says nothing: a machine with two busy cores is that slow by itself.
+/// Below this a slower bystander says nothing: a machine with two busy cores is that slow by
+/// itself.
 const P99_FLOOR: Duration = Duration::from_millis(100);
 /// Round trips that are measured before the storm.
 const QUIET_ROUNDS: usize = 300;
@@ -92,7 +93,8 @@ fn round(client: &mut RawClient, next: &mut i64) -> Duration {
     let produced = raw::produce(client, &topic, 0, batch, 1, 9).expect("its connection");
     let produced = produced.expect("an answer");
     assert_eq!((produced.code, produced.offset), (0, *next));
-    // What is not on disk yet is not shown: on a busy disk the first wait of a second may end without it.
+    // What is not on disk yet is not shown: on a busy disk the first wait of a second may end
+    // without it.
     let is_read = |client: &mut RawClient| {
         let read = raw::fetch_once(client, &topic, 0, *next, 1 << 20, false, 1000);
         let records = read.expect("its connection").records;

@@ -1,8 +1,10 @@
-//! The storm: valid requests of every announced API and version, made from the schemas, and the same with every field broken, against a broker;
-//! broken answers of a source against its mirror. Nothing falls over, memory and answers stay bounded, a bystander is served as before.
+//! The storm: valid requests of every announced API and version, made from the schemas, and the
+//! same with every field broken, against a broker; broken answers of a source against its mirror.
+//! Nothing falls over, memory and answers stay bounded, a bystander is served as before.
 //!
-//! `STORM_REQUESTS` (50,000) and `STORM_SEED` choose how long and which; the seed of a run is printed and makes it again.
-//! `STORM_FIRST` (0) begins with that request, to send one again that a long run named.
+//! `STORM_REQUESTS` (50,000) and `STORM_SEED` choose how long and which; the seed of a run is
+//! printed and makes it again. `STORM_FIRST` (0) begins with that request, to send one again that a
+//! long run named.
 
 mod ceilings;
 mod mutate;

@@ -27,7 +27,8 @@ const LOOK_EVERY: u64 = 500;
 /// Bytes of key, version and correlation id.
 const FIXED_BYTES: usize = 8;
 const CORRELATION_ID: i32 = 77;
-/// Correlation id of the request that follows each one: its answer says that the broker is done with it.
+/// Correlation id of the request that follows each one: its answer says that the broker is done
+/// with it.
 const MARK: i32 = i32::MIN + 1;
 const PRODUCE: i16 = 0;
 /// Longest wait for the mark.
@@ -105,7 +106,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Sends a frame and the mark behind it. True when the mark was answered, false when the connection was closed.
+/// Sends a frame and the mark behind it. True when the mark was answered, false when the connection
+/// was closed.
 fn survives(client: &mut RawClient, frame: &[u8]) -> Result<bool, String> {
     let mark = [
         &18_i16.to_be_bytes()[..],

@@ -1,4 +1,5 @@
-//! Answers of a source to its mirror: a real source behind a relay that breaks a part of what it says.
+//! Answers of a source to its mirror: a real source behind a relay that breaks a part of what it
+//! says.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

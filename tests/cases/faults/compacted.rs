@@ -75,8 +75,9 @@ fn make_offsets_topic(port: u16) {
     });
 }
 
-/// A bit flipped in `__consumer_offsets` after a clean stop, inside the value of a commit. No wrong offset is answered: the coordinator
-/// says that it is loading, and the log names topic, partition and offset.
+/// A bit flipped in `__consumer_offsets` after a clean stop, inside the value of a commit. No wrong
+/// offset is answered: the coordinator says that it is loading, and the log names topic, partition
+/// and offset.
 #[test]
 fn a_rotten_offsets_partition_gives_no_wrong_offset() {
     const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
@@ -126,8 +127,8 @@ fn log_bytes(dir: &std::path::Path) -> u64 {
 /// Partitions committed in one request of the next case.
 const COMMITTED_AT_ONCE: i32 = 400;
 
-/// Commits of the same offsets, again and again, with kill -9 in between: `__consumer_offsets` stays small, the last commit is answered,
-/// and Kafka's own tool reads every file.
+/// Commits of the same offsets, again and again, with kill -9 in between: `__consumer_offsets`
+/// stays small, the last commit is answered, and Kafka's own tool reads every file.
 #[test]
 fn the_offsets_topic_is_compacted_and_keeps_the_last_commits() {
     let mut tarn = Tarn::start_with(&[
@@ -170,7 +171,8 @@ fn the_offsets_topic_is_compacted_and_keeps_the_last_commits() {
     assert!(!wrong.iter().any(|w| dump.contains(w)), "{dump}");
 }
 
-/// A compacted topic is cleaned under a stock consumer: the newest value of each key, at its offset.
+/// A compacted topic is cleaned under a stock consumer: the newest value of each key, at its
+/// offset.
 #[test]
 fn a_compacted_topic_is_cleaned_for_stock_consumers() {
     let tarn = Tarn::start_with(&[("log.cleaner.backoff.ms", "50")]);

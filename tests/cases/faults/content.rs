@@ -26,7 +26,8 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success());
 }
 
-/// The source comes back from a copy of its disks while the topic is paused: same cluster id, topic id and epochs, other records.
+/// The source comes back from a copy of its disks while the topic is paused: same cluster id, topic
+/// id and epochs, other records.
 #[test]
 fn a_source_restored_from_a_copy_of_its_disks_is_not_spliced_to_what_is_here() {
     let mut source = Kafka::start();
@@ -57,7 +58,8 @@ fn a_source_restored_from_a_copy_of_its_disks_is_not_spliced_to_what_is_here() {
     assert_eq!(copied(&tarn, "t"), before, "nothing was cut or added");
 }
 
-/// A source without topic ids, whose topics are deleted and made anew at once: as long as before, shorter, and longer.
+/// A source without topic ids, whose topics are deleted and made anew at once: as long as before,
+/// shorter, and longer.
 #[test]
 fn topics_made_anew_at_a_source_without_topic_ids_fail_and_keep_the_old_data() {
     let source = Kafka::start_with("2.1.1", &[]);

@@ -1,4 +1,5 @@
-//! Faults found from outside: the mirror and its source over time: verdicts expire, one bad item spoils only itself, reasons are on show.
+//! Faults found from outside: the mirror and its source over time: verdicts expire, one bad item
+//! spoils only itself, reasons are on show.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +25,8 @@ fn produce_old(cluster: &Cluster, topic: &str) {
     cluster.produce(topic, json!(records), json!({}));
 }
 
-/// The source's broker keeps for ever; the copy does so too, as a mirror and after failover, although this broker's own topics expire.
+/// The source's broker keeps for ever; the copy does so too, as a mirror and after failover,
+/// although this broker's own topics expire.
 #[test]
 fn records_that_only_the_sources_broker_keeps_are_kept_here_too() {
     let source = Kafka::start_with(KAFKA_CURRENT, &[("log.retention.ms", "-1")]);
@@ -35,7 +37,8 @@ fn records_that_only_the_sources_broker_keeps_are_kept_here_too() {
     tarn.create_mirror("m", &source.bootstrap(), &[]);
     tarn.add_topics("m", &topic);
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
-    // Proof that retention is at work here: a topic of this broker's own with the same records is emptied.
+    // Proof that retention is at work here: a topic of this broker's own with the same records is
+    // emptied.
     let expires = |name: &str| {
         tarn.cluster().create_topic(name, 1, json!({}));
         produce_old(&tarn.cluster(), name);
@@ -62,8 +65,9 @@ fn records_that_only_the_sources_broker_keeps_are_kept_here_too() {
     assert_eq!(read, source.cluster().consume(&topic, 0, false));
 }
 
-/// Another cluster answers at the source's address for a moment, again and again. FAILED is right; after the source is back and a
-/// resume, records flow each time, and nothing of the other cluster was ever copied.
+/// Another cluster answers at the source's address for a moment, again and again. FAILED is right;
+/// after the source is back and a resume, records flow each time, and nothing of the other cluster
+/// was ever copied.
 #[test]
 fn another_cluster_for_a_moment_leaves_no_verdict_behind() {
     const ROUNDS: i64 = 8;
@@ -71,7 +75,8 @@ fn another_cluster_for_a_moment_leaves_no_verdict_behind() {
     let advertised = format!("PLAINTEXT://127.0.0.1:{door}");
     let settings = [("advertised.listeners", advertised.as_str())];
     let (source, other) = (Tarn::start_with(&settings), Tarn::start_with(&settings));
-    // The Java client must not follow the source's advertised address while another cluster is behind it.
+    // The Java client must not follow the source's advertised address while another cluster is
+    // behind it.
     let switch = Switch::start(door, other.port());
     other.cluster().create_topic("t", 1, json!({}));
     other.cluster().produce_many("t", 1, 1_000, 10, json!({}));
@@ -135,7 +140,8 @@ fn an_add_right_after_the_source_came_back_is_not_refused_with_the_past() {
     tarn.await_state("m", "MIRRORING", SOON, |_| true);
 }
 
-/// A broker of the source is away for long (it stays in its metadata). What the others lead goes on, and so do adds, patterns and configs.
+/// A broker of the source is away for long (it stays in its metadata). What the others lead goes
+/// on, and so do adds, patterns and configs.
 #[test]
 fn a_source_broker_that_is_away_spoils_only_what_it_leads() {
     let settings = [("broker.session.timeout.ms", "300000")];
@@ -221,8 +227,8 @@ fn a_source_broker_that_is_away_spoils_only_what_it_leads() {
     );
 }
 
-/// Two clusters mirror different topics to each other. A topic that was removed and is added again finds out at once that the other side
-/// never mirrored it, and goes on.
+/// Two clusters mirror different topics to each other. A topic that was removed and is added again
+/// finds out at once that the other side never mirrored it, and goes on.
 #[test]
 fn a_topic_added_again_does_not_wait_for_a_source_that_mirrors_something_else_from_here() {
     let (a, b) = (Tarn::start(), Tarn::start());
@@ -290,8 +296,9 @@ fn a_changed_include_list_acts_at_once() {
     tarn.await_state("m", "MIRRORING", SOON, |_| true);
 }
 
-/// The source refuses DESCRIBE_CONFIGS of a topic. It is copied, and describe says since when its configs do not follow, in the JSON and on
-/// standard error; when they may be read again, they are, and the word is gone.
+/// The source refuses DESCRIBE_CONFIGS of a topic. It is copied, and describe says since when its
+/// configs do not follow, in the JSON and on standard error; when they may be read again, they are,
+/// and the word is gone.
 #[test]
 fn configs_that_may_not_be_read_are_told_by_describe() {
     let settings = [

@@ -37,8 +37,9 @@ fn offset_at(port: u16, topic: &str, timestamp: i64) -> i64 {
     partition.offset
 }
 
-/// Batches of a few KB that hold 64 MiB, produced to a compacted topic and then searched by time by eight callers at once. Meanwhile a
-/// bystander is served, and memory does not grow with what comes out.
+/// Batches of a few KB that hold 64 MiB, produced to a compacted topic and then searched by time by
+/// eight callers at once. Meanwhile a bystander is served, and memory does not grow with what comes
+/// out.
 #[test]
 fn decompression_holds_up_nobody_and_has_a_memory_budget() {
     let mut tarn = Tarn::start();

@@ -1,4 +1,5 @@
-//! Faults found from outside: what is on disk after crashes, lost directories and edited side files: the log and the metadata decide.
+//! Faults found from outside: what is on disk after crashes, lost directories and edited side
+//! files: the log and the metadata decide.
 
 use std::fs;
 use std::io::Write;
@@ -93,8 +94,9 @@ fn records(tarn: &Tarn, topic: &str) -> usize {
     raw::consume(tarn.port(), &topic, 0, false).unwrap().len()
 }
 
-/// DeleteRecords to 900, the topic deleted and made again, 100 acknowledged records, kill -9: all 100 are there. And where the topic stays,
-/// what was deleted stays deleted although the kill came at once.
+/// DeleteRecords to 900, the topic deleted and made again, 100 acknowledged records, kill -9: all
+/// 100 are there. And where the topic stays, what was deleted stays deleted although the kill came
+/// at once.
 #[test]
 fn deleted_records_neither_come_back_nor_take_those_of_the_next_topic_with_them() {
     let mut tarn = Tarn::start();
@@ -118,7 +120,8 @@ fn deleted_records_neither_come_back_nor_take_those_of_the_next_topic_with_them(
     tarn.check_healthy();
 }
 
-/// One flipped bit in the last metadata batch, after a kill -9: the start is refused with a sentence, nothing is cut, and no topic is set aside.
+/// One flipped bit in the last metadata batch, after a kill -9: the start is refused with a
+/// sentence, nothing is cut, and no topic is set aside.
 #[test]
 fn a_flipped_bit_at_the_end_of_the_metadata_refuses_the_start() {
     let mut tarn = Tarn::start();
@@ -160,7 +163,8 @@ fn fill_up(dir: &Path) {
     }
 }
 
-/// On a disk without one free byte a topic is deleted, which frees its space, and made again; and the broker starts there after a crash.
+/// On a disk without one free byte a topic is deleted, which frees its space, and made again; and
+/// the broker starts there after a crash.
 #[test]
 fn deleting_frees_space_when_nothing_else_works_and_a_start_needs_none() {
     let scratch = Scratch::new("no-space");

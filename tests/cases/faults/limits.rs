@@ -1,4 +1,5 @@
-//! Hostile and careless clients: what one of them asks for costs it alone, and has a limit with a name.
+//! Hostile and careless clients: what one of them asks for costs it alone, and has a limit with a
+//! name.
 
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,8 @@ fn partitions(topic: &str, indexes: impl Iterator<Item = i32>) -> Vec<FetchTopic
     vec![topic]
 }
 
-/// One topic of 1,000 partitions named 20,000 times is answered once; a describe is bounded by `response.max.bytes` and says so.
+/// One topic of 1,000 partitions named 20,000 times is answered once; a describe is bounded by
+/// `response.max.bytes` and says so.
 #[test]
 fn the_cost_of_an_answer_is_bounded() {
     let mut tarn = Tarn::start_with(&[("response.max.bytes", "1048576")]);
@@ -142,7 +144,8 @@ fn announced_requests_do_not_keep_others_waiting() {
     tarn.check_healthy();
 }
 
-/// A client that hangs up leaves nothing behind, whatever it waits for; who stays waits no longer than the named key.
+/// A client that hangs up leaves nothing behind, whatever it waits for; who stays waits no longer
+/// than the named key.
 #[test]
 fn a_wait_ends_with_its_client_and_has_a_cap() {
     let tarn = Tarn::start_with(&[("fetch.wait.max.ms", "1500")]);
@@ -188,7 +191,8 @@ fn a_wait_ends_with_its_client_and_has_a_cap() {
     tarn.check_healthy();
 }
 
-/// One request with very many elements takes its own time, not that of others; beyond `request.max.elements` it is refused.
+/// One request with very many elements takes its own time, not that of others; beyond
+/// `request.max.elements` it is refused.
 #[test]
 fn one_long_request_does_not_stop_the_others() {
     let mut tarn = Tarn::start();
@@ -289,7 +293,8 @@ fn refused_requests_do_not_fill_the_log() {
     tarn.check_healthy();
 }
 
-/// A broker key that is changed at run time is in force at once and after a restart; one that would not be is refused.
+/// A broker key that is changed at run time is in force at once and after a restart; one that would
+/// not be is refused.
 #[test]
 fn a_broker_key_takes_effect_at_once_or_is_refused() {
     let mut tarn = Tarn::start();

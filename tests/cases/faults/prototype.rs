@@ -40,8 +40,9 @@ fn text(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The write without epochs that cut 50 records to 0 at the next start with the source dead, and a bump of a topic of no mirror.
-/// The late list makes the next process a late one; a start that excludes what is mirrored fails nothing over.
+/// The write without epochs that cut 50 records to 0 at the next start with the source dead, and a
+/// bump of a topic of no mirror. The late list makes the next process a late one; a start that
+/// excludes what is mirrored fails nothing over.
 #[test]
 fn one_request_from_a_client_cuts_nothing_and_stops_nothing() {
     let source = Kafka::shared();
@@ -55,7 +56,8 @@ fn one_request_from_a_client_cuts_nothing_and_stops_nothing() {
     tarn.await_caught_up(&source.cluster(), &topic, 1, SOON);
     let id = id_bytes(&tarn.cluster().topic_id(&topic));
 
-    // ListClusterMirrors, then the ambiguous describe of a new process: a late answer holds the authorised operations behind the name.
+    // ListClusterMirrors, then the ambiguous describe of a new process: a late answer holds the
+    // authorised operations behind the name.
     command(&tarn, LIST, &hex("0000"));
     let described = command(&tarn, DESCRIBE, &hex("010000"));
     assert_eq!(
@@ -86,7 +88,8 @@ fn one_request_from_a_client_cuts_nothing_and_stops_nothing() {
     }
     assert_eq!(top_code(&command(&tarn, START, &start)), 42);
 
-    // Our own form of WriteMirrorStates: PREPARING, a cut to 0 (tag 103), the topic id (tag 100), and no epoch at all.
+    // Our own form of WriteMirrorStates: PREPARING, a cut to 0 (tag 103), the topic id (tag 100),
+    // and no epoch at all.
     let mut write = text("m");
     write.push(2);
     write.extend(text(&topic));
@@ -97,7 +100,8 @@ fn one_request_from_a_client_cuts_nothing_and_stops_nothing() {
     write.extend(hex("0100"));
     let answer = command(&tarn, WRITE_STATES, &write);
     assert_eq!(top_code(&answer), 0, "{answer:?}");
-    // Behind code, text, one topic with its name and one partition: the partition's number and its error code.
+    // Behind code, text, one topic with its name and one partition: the partition's number and its
+    // error code.
     let at = 4 + 2 + 1 + 1 + 1 + topic.len() + 1 + 4;
     assert_eq!(&answer[at..at + 2], 74_i16.to_be_bytes(), "{answer:?}");
 
@@ -129,7 +133,8 @@ fn one_request_from_a_client_cuts_nothing_and_stops_nothing() {
     tarn.check_healthy();
 }
 
-/// Our own tool shows the configuration of a mirror, and says what is wrong with the state of a topic.
+/// Our own tool shows the configuration of a mirror, and says what is wrong with the state of a
+/// topic.
 #[test]
 fn the_tool_shows_configurations_and_fitting_words() {
     let source = Kafka::shared();

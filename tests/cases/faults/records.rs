@@ -41,7 +41,8 @@ fn outcome(port: u16, sent: &table::Sent) -> (i16, Option<Vec<u8>>) {
     (0, Some(stored))
 }
 
-/// What is compared of a stored batch: all of it, except where the broker's clock or its own codec decides.
+/// What is compared of a stored batch: all of it, except where the broker's clock or its own codec
+/// decides.
 fn comparable(topic: &str, stored: Option<Vec<u8>>) -> Option<(Vec<u8>, Vec<String>)> {
     let stored = stored?;
     let header = |ranges: &[std::ops::Range<usize>]| {
@@ -53,7 +54,8 @@ fn comparable(topic: &str, stored: Option<Vec<u8>>) -> Option<(Vec<u8>, Vec<Stri
     Some(match topic {
         "plain" | "compacted" => (stored, Vec::new()),
         "appendtime" => (header(&[21..35, 43..stored.len()]), Vec::new()),
-        // Attributes, last delta, largest timestamp, producer and count; the records themselves by an independent reader.
+        // Attributes, last delta, largest timestamp, producer and count; the records themselves by
+        // an independent reader.
         _ => {
             let records = RecordBatchDecoder::decode(&mut Bytes::from(stored.clone()));
             let records = records.expect("a readable batch").records;
@@ -67,9 +69,10 @@ fn comparable(topic: &str, stored: Option<Vec<u8>>) -> Option<(Vec<u8>, Vec<Stri
     })
 }
 
-/// A table of mutated batches, sent raw to a real Kafka and to Tarn. Each gets the same error code from both, and what is
-/// taken is stored alike, the largest timestamp of the header made right. Where Kafka's validation dies of it (UNKNOWN_SERVER_ERROR), Tarn
-/// says INVALID_RECORD: to a producer both are final.
+/// A table of mutated batches, sent raw to a real Kafka and to Tarn. Each gets the same error code
+/// from both, and what is taken is stored alike, the largest timestamp of the header made right.
+/// Where Kafka's validation dies of it (UNKNOWN_SERVER_ERROR), Tarn says INVALID_RECORD: to a
+/// producer both are final.
 #[test]
 fn produce_takes_and_refuses_what_kafka_does() {
     const UNKNOWN_SERVER_ERROR: i16 = -1;

@@ -1,4 +1,5 @@
-//! Faults found from outside: descriptors, disks, memory and time run short, or bits rot: an answer, never a death.
+//! Faults found from outside: descriptors, disks, memory and time run short, or bits rot: an
+//! answer, never a death.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ fn create_topic(tarn: &Tarn, name: &str, partitions: i32, configs: &[(&str, &str
     assert_eq!(answer.topics[0].error_code, 0, "{answer:?}");
 }
 
-/// One record to each of `partitions` in one request; gives the partitions that refused it, with their codes.
+/// One record to each of `partitions` in one request; gives the partitions that refused it, with
+/// their codes.
 fn produce_to(
     client: &mut RawClient,
     topic: &str,
@@ -103,8 +105,8 @@ fn open_descriptors(tarn: &mut Tarn) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// 3,000 partitions, 1,200 of them in one request, and more idle connections than the process has descriptors for,
-/// under a limit of 1,024: everything is served, before and after a crash.
+/// 3,000 partitions, 1,200 of them in one request, and more idle connections than the process has
+/// descriptors for, under a limit of 1,024: everything is served, before and after a crash.
 #[test]
 fn three_thousand_partitions_are_served_with_a_thousand_descriptors() {
     let mut tarn = Tarn::start_with_nofile(1024, &[]);
@@ -145,7 +147,8 @@ fn three_thousand_partitions_are_served_with_a_thousand_descriptors() {
     tarn.check_healthy();
 }
 
-/// One bit flips on the disk in records that nobody reads: the scrub says which topic, partition and offset.
+/// One bit flips on the disk in records that nobody reads: the scrub says which topic, partition
+/// and offset.
 #[test]
 fn the_scrub_names_the_place_of_a_flipped_bit() {
     let mut tarn = Tarn::start_with(&[("log.scrub.interval.ms", "1000")]);
@@ -228,8 +231,9 @@ impl Drop for Frozen {
     }
 }
 
-/// F-6: the disk of some partitions of a mirror stops answering while they are appended to. Describe answers all the time, and a partition
-/// elsewhere is copied, paused and resumed; so is another mirror.
+/// F-6: the disk of some partitions of a mirror stops answering while they are appended to.
+/// Describe answers all the time, and a partition elsewhere is copied, paused and resumed; so is
+/// another mirror.
 #[test]
 fn a_stuck_append_of_one_partition_holds_up_no_other_of_its_mirror() {
     const PARTITIONS: i32 = 8;
@@ -250,7 +254,8 @@ fn a_stuck_append_of_one_partition_holds_up_no_other_of_its_mirror() {
     let tarn = Tarn::start_with(&[
         ("log.dirs", dirs.as_str()),
         ("log.dir.stall.timeout.ms", "120000"),
-        // The states of all partitions are in one log, which a working disk has: the first directory is taken where none has fewer logs.
+        // The states of all partitions are in one log, which a working disk has: the first
+        // directory is taken where none has fewer logs.
         ("mirror.state.topic.num.partitions", "1"),
     ]);
     for mirror in ["m", "other"] {
@@ -326,8 +331,9 @@ fn a_stuck_append_of_one_partition_holds_up_no_other_of_its_mirror() {
     }
 }
 
-/// One of two log directories is on a disk that stops answering in the middle of several writes: new connections, the
-/// other directory and new topics there are served all the time, and the dead directory is given up after its time.
+/// One of two log directories is on a disk that stops answering in the middle of several writes:
+/// new connections, the other directory and new topics there are served all the time, and the dead
+/// directory is given up after its time.
 #[test]
 fn a_frozen_disk_holds_up_nobody_but_its_own_partitions() {
     const PARTITIONS: i32 = 8;

@@ -114,8 +114,8 @@ pub(in crate::faults) fn record_with(
     out
 }
 
-/// A good batch of `codec`, from an encoder that knows nothing of Tarn: a record of each value, the first one stamped `at`, the next ones a
-/// millisecond later each.
+/// A good batch of `codec`, from an encoder that knows nothing of Tarn: a record of each value, the
+/// first one stamped `at`, the next ones a millisecond later each.
 pub(in crate::faults) fn compressed(
     at: i64,
     codec: Compression,
