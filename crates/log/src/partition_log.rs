@@ -373,14 +373,15 @@ impl PartitionLog {
     fn set_segments(&self, list: Vec<Arc<Segment>>) {
         self.segments.store(Arc::new(list));
     }
-    /// Moves the log end; readers see bytes and offset together.
-    fn publish_end(&self, segment: &Segment, position: u64, offset: i64) {
+    /// Moves the log end, and gives the one before; readers see bytes and offset together.
+    fn publish_end(&self, segment: &Segment, position: u64, offset: i64) -> i64 {
         segment.publish(position);
-        self.end.store(Arc::new(LogEnd {
+        let end = LogEnd {
             offset,
             segment_base: segment.base_offset,
             position,
-        }));
+        };
+        self.end.swap(Arc::new(end)).offset
     }
 }
 

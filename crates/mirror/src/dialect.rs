@@ -380,3 +380,55 @@ impl MirrorError {
         Cow::Owned(self.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of docs/mirror-protocol.md §6.
+    #[test]
+    fn numbers_are_the_documented_ones() {
+        let page = include_str!("../../../docs/mirror-protocol.md");
+        let x = || "x".to_owned();
+        let not_empty = MirrorError::NotEmpty {
+            mirror: x(),
+            topic: x(),
+        };
+        for (meaning, error) in [
+            ("a name breaks the rules", MirrorError::InvalidName(x())),
+            (
+                "unknown mirror; a topic in no mirror",
+                MirrorError::UnknownMirror(x()),
+            ),
+            ("the mirror exists already", MirrorError::AlreadyExists(x())),
+            (
+                "the topic is in a mirror already",
+                MirrorError::TopicAlreadyInMirror(x()),
+            ),
+            (
+                "the topic is not in this mirror",
+                MirrorError::TopicNotInMirror(x()),
+            ),
+            ("the topic is not paused", MirrorError::TopicNotPaused(x())),
+            (
+                "the topic is being removed, or has been",
+                MirrorError::TopicBeingRemoved(x()),
+            ),
+            ("the mirror is not empty", not_empty),
+            (
+                "the state does not fit; a loop of mirrors",
+                MirrorError::InvalidStates(x()),
+            ),
+            (
+                "the topic is paused, not stopped",
+                MirrorError::TopicNotStopped(x()),
+            ),
+        ] {
+            let [early, late, next] =
+                [Dialect::Early, Dialect::Late, Dialect::Next].map(|d| error.code(d));
+            let row = format!("| {meaning} | {early} | {late} |");
+            assert!(page.contains(&row), "{row}");
+            assert_eq!(late, next);
+        }
+    }
+}

@@ -218,6 +218,18 @@ pub fn target(desired: Desired) -> MirrorState {
 mod tests {
     use super::*;
 
+    /// The table of docs/mirror-protocol.md §5.
+    #[test]
+    fn names_and_bytes_are_the_documented_ones() {
+        let page = include_str!("../../../docs/mirror-protocol.md");
+        for (_, ours, early, late, next) in TABLE {
+            let cell = |(name, byte): (&str, i8)| format!("{name} | {byte}");
+            let cells = [ours, early, late, next].map(cell).join(" | ");
+            let row = format!("| {cells} |").replace("-1", "−1");
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
     #[test]
     fn tables_are_complete() {
         for (i, s) in MirrorState::ALL.iter().enumerate() {

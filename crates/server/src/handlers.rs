@@ -1,5 +1,6 @@
-//! One file per API, all of the same shape: check, call the room, build the response. Sockets,
-//! versions and framing are done by the time a handler runs.
+//! Handlers, all of the same shape: check, call the component, build the response. APIs of one
+//! subject stand together in a file. Sockets, versions and framing are done by the time a handler
+//! runs.
 
 pub(crate) mod absent;
 pub(crate) mod admin;

@@ -1,9 +1,9 @@
-//! The `server` room: configuration, listeners, dispatch, one handler file per API, and the wiring
-//! of every other room.
+//! The `server` crate: configuration, listeners, dispatch, handlers, and the wiring of every other
+//! crate.
 //!
-//! It may use every room above it; no room knows it except `cli`. It owns the process-wide
+//! It may use every crate of an earlier layer; only `cli` knows it. It owns the process-wide
 //! decisions only: which keys the broker understands, in which order things start and stop, which
-//! API versions are announced, and how errors of the rooms become Kafka error codes.
+//! API versions are announced, and how errors of the crates become Kafka error codes.
 //!
 //! Invariants: a frame is never trusted with memory before its length was checked; no input of a
 //! client makes a task panic; answers of one connection leave in the order of its requests; every

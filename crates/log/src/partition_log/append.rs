@@ -360,13 +360,12 @@ impl PartitionLog {
         next_offset: i64,
         bytes: u64,
     ) {
-        let end = self.log_end_offset();
+        let end = self.publish_end(segment, position, next_offset);
         crate::invariant!(
             "L-1",
             next_offset > end,
             "an append moved the log end from {end} to {next_offset}"
         );
-        self.publish_end(segment, position, next_offset);
         self.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel);
         if segment.take_reserved()
             && let Some(me) = self.me.get()
