@@ -8,6 +8,7 @@
 //! Progress over a log is measured in batches, never in records: the next offset is
 //! [`BatchHeader::next_offset`], which holds for batches whose records were compacted away too.
 
+mod arriving;
 mod batch;
 mod builder;
 mod compression;
@@ -21,6 +22,7 @@ mod produced;
 mod record;
 mod varint;
 
+pub use arriving::ArrivingHeader;
 pub use batch::{
     BatchHeader, BatchView, Batches, HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC_OFFSET,
     NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, batches,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tarn_fetch::Asked;
 use tarn_log::{LogError, MirrorAppendInfo, MirrorBounds};
+use tarn_records::{ArrivingHeader, HEADER_BYTES};
 use tarn_replica::ReplicaError;
 use tarn_wire::fetch_stream::FetchPartitionStart;
 use tokio::time::Instant;
@@ -12,15 +13,6 @@ use super::partition_state::{PartitionFetchState, is_empty};
 use super::proof;
 use crate::claims;
 use crate::source::now_ms;
-
-/// Bytes of a batch that say what it is.
-const HEADER_BYTES: usize = 61;
-/// Position of the format version in a batch and in the older message sets.
-const MAGIC_AT: usize = 16;
-/// The format with leader epochs.
-const MAGIC: u8 = 2;
-/// Bytes in front of what a batch's length field counts.
-const LENGTH_OVERHEAD: i32 = 12;
 
 /// Why the records of an answer were not all kept.
 #[derive(Debug)]
@@ -93,7 +85,8 @@ pub(super) struct PartitionResponse {
     proven: bool,
     /// What its batches may carry.
     bounds: MirrorBounds,
-    head: Vec<u8>,
+    /// The header of the batch that begins.
+    header: ArrivingHeader,
     /// Bytes of a batch to be passed over that are still to come, and whether one was.
     pass_over: u64,
     passed_over: bool,
@@ -123,7 +116,7 @@ impl PartitionResponse {
             proven: false,
             from,
             begun: asked.begun,
-            head: Vec::new(),
+            header: ArrivingHeader::default(),
             pass_over: 0,
             passed_over: false,
             left_a_gap: false,
@@ -148,25 +141,23 @@ impl PartitionResponse {
             if self.over || rest.is_empty() {
                 return;
             }
-            let missing = HEADER_BYTES.saturating_sub(self.head.len()).min(rest.len());
-            self.head.extend_from_slice(&rest[..missing]);
-            rest = &rest[missing..];
-            if self.head.len() < HEADER_BYTES {
+            let taken = self.header.fill(rest);
+            rest = &rest[taken..];
+            if !self.header.is_whole() {
                 return;
             }
             match self.begin_append() {
                 Ok(Begin::Append) => {
                     self.open = true;
-                    let head = std::mem::take(&mut self.head);
-                    self.push(&head);
-                    self.head = head;
+                    let header = self.header;
+                    self.push(header.bytes());
                 }
                 Ok(Begin::PassOver) => {
-                    let bytes = u64::try_from(self.batch_bytes()).unwrap_or(0);
-                    self.pass_over = bytes.saturating_sub(HEADER_BYTES as u64);
+                    let bytes = self.header.batch_bytes().unwrap_or(0);
+                    self.pass_over = bytes.saturating_sub(HEADER_BYTES) as u64;
                     self.passed_bytes += HEADER_BYTES as u64;
                     self.passed_over = true;
-                    self.head.clear();
+                    self.header.clear();
                 }
                 Ok(Begin::Leave) => self.over = true,
                 Err(e) => self.fail(e),
@@ -206,8 +197,11 @@ impl PartitionResponse {
     fn begin_append(&mut self) -> Result<Begin, ReplicaError> {
         let local = &self.partition.local;
         let mut end = local.log().log_end_offset();
-        let (base, last) = (self.base_offset(), self.last_offset());
-        let is_current = self.head.get(MAGIC_AT) == Some(&MAGIC);
+        let (Some(base), Some(last)) = (self.header.base_offset(), self.header.last_offset())
+        else {
+            return Ok(Begin::Leave);
+        };
+        let is_current = self.header.is_current_format();
         match self.from {
             // The log moved since it was asked for.
             AskedFrom::AtEnd(asked) if asked != end => return Ok(Begin::Leave),
@@ -224,7 +218,8 @@ impl PartitionResponse {
                 return Ok(Begin::PassOver);
             }
             AskedFrom::AtTail if !self.proven => {
-                self.proven = proof::local_header(local.log(), base).as_ref() == Some(&self.head);
+                self.proven =
+                    proof::local_header(local.log(), base).as_deref() == Some(self.header.bytes());
                 return Ok(if self.proven {
                     Begin::PassOver
                 } else {
@@ -245,40 +240,13 @@ impl PartitionResponse {
         Ok(if is_open { Begin::Append } else { Begin::Leave })
     }
 
-    fn base_offset(&self) -> i64 {
-        self.head
-            .first_chunk::<8>()
-            .map_or(-1, |b| i64::from_be_bytes(*b))
-    }
-
-    fn last_offset(&self) -> i64 {
-        let delta = self
-            .head
-            .get(23..27)
-            .and_then(|b| b.first_chunk::<4>())
-            .map_or(0, |b| i32::from_be_bytes(*b));
-        self.base_offset().saturating_add(i64::from(delta))
-    }
-
-    fn batch_bytes(&self) -> i32 {
-        let length = self
-            .head
-            .get(8..12)
-            .and_then(|b| b.first_chunk::<4>())
-            .map_or(0, |b| i32::from_be_bytes(*b));
-        length.saturating_add(LENGTH_OVERHEAD).max(0)
-    }
-
     /// The partition is complete.
     pub(super) fn end(mut self) -> Result<PartitionOutcome, AppendError> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
         let is_pipelined = self.from == AskedFrom::Pipelined;
-        if !self.open
-            && !is_pipelined
-            && self.head.get(MAGIC_AT).is_some_and(|&magic| magic < MAGIC)
-        {
+        if !self.open && !is_pipelined && self.header.is_old_format() {
             return Err(AppendError::OldFormat);
         }
         let appended = match self.partition.take_append().filter(|_| self.open) {
@@ -286,7 +254,9 @@ impl PartitionResponse {
             None => None,
         };
         let nothing_came = appended.as_ref().is_none_or(|info| info.batches == 0);
-        let nothing_fit = nothing_came && self.head.len() >= 12;
+        // Pipelined: the next Fetch from our log end tells.
+        let may_tell = nothing_came && !self.over && !is_pipelined;
+        let cut_batch = self.header.batch_bytes().filter(|_| may_tell);
         Ok(PartitionOutcome {
             high_watermark: self.start.high_watermark,
             log_start: self.start.log_start_offset,
@@ -294,16 +264,8 @@ impl PartitionResponse {
             beyond: appended.as_ref().and_then(|info| info.beyond),
             proven: self.proven,
             doubtful: self.needs_proof && !self.proven && self.taken > 0,
-            moved_nothing: nothing_came
-                && self.taken > self.passed_bytes
-                && !self.over
-                && !is_pipelined,
-            // Pipelined: the next Fetch from our log end tells.
-            cut_batch_bytes: if nothing_fit && !self.over && !is_pipelined {
-                self.batch_bytes()
-            } else {
-                0
-            },
+            moved_nothing: may_tell && self.taken > self.passed_bytes,
+            cut_batch_bytes: i32::try_from(cut_batch.unwrap_or(0)).unwrap_or(i32::MAX),
             appended: appended.filter(|info| info.batches > 0),
         })
     }
@@ -402,7 +364,7 @@ mod tests {
     async fn message_sets_of_an_old_format_are_told_by_name() {
         let world = World::ready().await;
         let mut old = batch(0);
-        old[MAGIC_AT] = 1;
+        old[tarn_records::MAGIC_OFFSET] = 1;
         let error = take(&world, AskedFrom::AtEnd(0), &old).expect_err("is refused");
         assert!(matches!(error, AppendError::OldFormat), "{error:?}");
         assert_eq!(world.end(), 0);
