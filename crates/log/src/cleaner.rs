@@ -44,7 +44,11 @@ pub(crate) fn finish_swaps(dir: &Path, state: &Arc<LogDirState>) -> Result<(), L
             Some((base, names::SWAP)) => swaps.push(base),
             Some((
                 base,
-                names::LOG | names::OFFSET_INDEX | names::TIME_INDEX | names::TXN_INDEX,
+                names::LOG
+                | names::OFFSET_INDEX
+                | names::TIME_INDEX
+                | names::TXN_INDEX
+                | names::TXN_INDEX_CRC,
             )) => others.push((base, entry.path())),
             _ => {}
         }

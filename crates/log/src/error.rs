@@ -227,6 +227,13 @@ pub enum LogError {
         /// What is wrong.
         reason: String,
     },
+    /// An index is not what was written. The log may well be:
+    /// [`crate::PartitionLog::with_right_indexes`] rebuilds it.
+    #[error("{} is missing or wrong, it has to be rebuilt", path.display())]
+    WrongIndex {
+        /// The index.
+        path: PathBuf,
+    },
     /// Another process holds the directory.
     #[error("log directory {} is in use by another process", dir.display())]
     Locked {

@@ -13,6 +13,9 @@ pub(crate) const LOG: &str = "log";
 pub(crate) const OFFSET_INDEX: &str = "index";
 pub(crate) const TIME_INDEX: &str = "timeindex";
 pub(crate) const TXN_INDEX: &str = "txnindex";
+/// Checksum of a whole `.txnindex`, whose entries have none. Kafka does not know the file, and
+/// leaves it alone.
+pub(crate) const TXN_INDEX_CRC: &str = "txnindex.crc";
 pub(crate) const SNAPSHOT: &str = "snapshot";
 /// What the cleaner writes, and what is of no use when it is found at start.
 pub(crate) const CLEANED: &str = "log.cleaned";

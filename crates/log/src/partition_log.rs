@@ -6,6 +6,7 @@
 //! file holds the state, its getters and the watermarks; `append`, `read`, `recover` and `maintain`
 //! hold the operations.
 
+mod aborted;
 mod append;
 mod clean;
 mod flush;
@@ -91,6 +92,8 @@ pub struct PartitionLog {
     writer: Mutex<Writer>,
     /// One flush at a time: a second one must not report what the first has not synced yet.
     flushing: Mutex<()>,
+    /// One rebuilding of transaction indexes at a time.
+    rebuilding: Mutex<()>,
     /// Held while the epoch checkpoint is written: writer and flush both do.
     epochs_file: Mutex<()>,
     /// Itself, for who must find it later.

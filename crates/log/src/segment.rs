@@ -18,7 +18,8 @@ use crate::names;
 use crate::reserve::Reserve;
 use crate::scan::{Found, Scanner, Stop};
 use crate::state::LogDirState;
-use crate::txn_index::TxnIndex;
+use crate::txn_index::{TxnFiles, TxnIndex};
+use crate::types::AbortedTxn;
 
 /// Positions are 32-bit in the index; a file may not pass this.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
@@ -105,10 +106,16 @@ impl Segment {
         self.log.close();
         self.offsets.hold(false);
         self.times.hold(false);
+        // Before there is an offset index, a missing transaction index is not taken for an empty
+        // one.
+        self.txns.seal(self.size())?;
+        self.txns.sync()?;
+        if let Some(dir) = self.log.path().parent().filter(|_| self.txns.has_any()) {
+            self.log.state().sync_dir(dir)?;
+        }
         self.seal()?;
         self.offsets.sync()?;
-        self.times.sync()?;
-        self.txns.sync()
+        self.times.sync()
     }
     /// Its names are about to be another segment's. Readers that have its files open keep them; the
     /// answer keeps their blocks for so long.
@@ -116,21 +123,23 @@ impl Segment {
         let files = self.files();
         files.iter().filter_map(|file| file.retire()).collect()
     }
-    /// One that is on disk. Gives whether its indexes can be trusted.
+    /// One that is on disk. Gives whether its indexes by offset and time can be trusted.
     pub(crate) fn load(
         dir: &Path,
         base_offset: i64,
         state: &Arc<LogDirState>,
         now_ms: i64,
         index_interval_bytes: u64,
+        txn_files: TxnFiles,
     ) -> Result<(Arc<Segment>, bool), LogError> {
         let mut s = Segment::new(dir, base_offset, state, now_ms);
         let size = s.log.len_on_disk()?.unwrap_or(0);
         s.size.store(size, Ordering::Release);
         s.tail.lock().largest = None;
-        let there = s.offsets.is_on_disk()? || size <= index_interval_bytes;
+        let indexed = s.offsets.is_on_disk()?;
+        let there = indexed || size <= index_interval_bytes;
         let good = s.offsets.load(size)? & s.times.load()?;
-        s.txns.load()?;
+        s.txns.load(txn_files, indexed)?;
         Ok((Arc::new(s), there && good))
     }
 
@@ -474,11 +483,17 @@ impl Segment {
         }
     }
 
+    /// Transactions whose ABORT marker stands here. Error [`LogError::WrongIndex`]: they have to be
+    /// read from the batches first.
+    pub(crate) fn aborted(&self) -> Result<Arc<Vec<AbortedTxn>>, LogError> {
+        self.txns.entries(self.size())
+    }
+
     /// Writes out the indexes for good: no more appends will come (roll, close).
     pub(crate) fn seal(&self) -> Result<(), LogError> {
         let (timestamp, offset) = self.largest_timestamp()?;
         self.times.push_if_above(timestamp, offset)?;
-        self.txns.write_out()?;
+        self.txns.seal(self.size())?;
         self.offsets.ensure_on_disk()?;
         self.times.ensure_on_disk()
     }
@@ -497,16 +512,16 @@ impl Segment {
     pub(crate) fn synced_with_others(&self, sealed: bool) {
         self.log.synced_with_others();
         if sealed {
-            for file in &self.files()[1..] {
-                file.synced_with_others();
-            }
+            self.offsets.file().synced_with_others();
+            self.times.file().synced_with_others();
+            self.txns.synced_with_others();
         }
     }
     /// Last step of a clean close.
     pub(crate) fn sync_indexes_and_release(&self) -> Result<(), LogError> {
-        for file in &self.files()[1..] {
-            file.sync_if_dirty()?;
-        }
+        self.offsets.file().sync_if_dirty()?;
+        self.times.file().sync_if_dirty()?;
+        self.txns.sync()?;
         self.release_files();
         Ok(())
     }
@@ -543,9 +558,13 @@ impl Segment {
         self.files().iter().for_each(|f| f.close());
     }
     /// Removes all its files, the log last: an index without its log is then no leftover but proof
-    /// that the log is missing.
+    /// that the log is missing. The offset index first: where there is none, a missing transaction
+    /// index is not taken for an empty one.
     pub(crate) fn remove(&self) -> Result<(), LogError> {
-        self.files().iter().rev().try_for_each(|f| f.remove())
+        self.offsets.file().remove()?;
+        self.times.file().remove()?;
+        self.txns.remove()?;
+        self.log.remove()
     }
     pub(crate) fn damaged(&self, stop: Stop, near_offset: i64) -> LogError {
         match stop {

@@ -1,6 +1,7 @@
 //! Tests of the log against its rules; each submodule takes one family. Batches are made with the
 //! builder of `records`.
 
+mod aborted;
 mod append;
 mod cleaning;
 mod directory;

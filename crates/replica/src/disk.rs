@@ -44,6 +44,20 @@ pub(crate) fn run_again<T>(
     }
 }
 
+/// Runs `work`, which looks something up in indexes of `log`. Where one is wrong it is rebuilt
+/// first, which may take long.
+pub(crate) fn look_up<T>(
+    log: &PartitionLog,
+    mut work: impl FnMut() -> Result<T, LogError>,
+) -> Result<T, LogError> {
+    match work() {
+        Err(LogError::WrongIndex { .. }) => {
+            out_of_the_runtime(|| log.with_right_indexes(&mut work))
+        }
+        done => done,
+    }
+}
+
 fn out_of_the_runtime<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current() {
         Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {

@@ -189,6 +189,7 @@ fn log_code(error: &LogError) -> ErrorCode {
         | LogError::Damaged { .. }
         | LogError::BadFile { .. }
         | LogError::Missing { .. }
+        | LogError::WrongIndex { .. }
         | LogError::Locked { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
         // The partition is being deleted or the broker is stopping: the client finds out by
         // refreshing.

@@ -326,7 +326,7 @@ fn try_read(
     };
     if isolation == Isolation::ReadCommitted {
         data.aborted = Some(
-            log.aborted_in(read.fetch_offset, &slice, upper)
+            disk::look_up(log, || log.aborted_in(read.fetch_offset, &slice, upper))
                 .map_err(|error: LogError| partition.failed(error))?,
         );
     }

@@ -204,7 +204,7 @@ impl PartitionLog {
         let (mut position, mut aborted) = (0, Vec::new());
         let interval = self.config.load().index_interval_bytes;
         for (at, s) in old.iter().enumerate() {
-            aborted.extend_from_slice(&s.txns.entries()?);
+            aborted.extend_from_slice(&self.with_right_indexes(|| s.aborted())?);
             let mut walk = Walk::new(s);
             let is_last = at + 1 == old.len();
             while let Some((header, batch, over)) = walk.next()? {
@@ -301,7 +301,14 @@ impl PartitionLog {
         self.crash_point(2)?;
         for s in old {
             let log = names::segment_file(&self.dir, s.base_offset, names::LOG);
-            for extension in [names::OFFSET_INDEX, names::TIME_INDEX, names::TXN_INDEX] {
+            // The offset index first: where there is none, a missing transaction index is not taken
+            // for an empty one.
+            for extension in [
+                names::OFFSET_INDEX,
+                names::TIME_INDEX,
+                names::TXN_INDEX,
+                names::TXN_INDEX_CRC,
+            ] {
                 let path = names::segment_file(&self.dir, s.base_offset, extension);
                 remove_if_there(&path).map_err(|e| self.state.fatal("remove", &path, &e))?;
             }

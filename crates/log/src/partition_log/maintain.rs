@@ -42,6 +42,12 @@ impl PartitionLog {
             position = segments[at].size();
         }
         let segment = &segments[at];
+        if let Err(LogError::WrongIndex { .. }) = segment.aborted() {
+            // It will be appended to, so it must be right; the rebuilding takes the lock itself.
+            drop(w);
+            self.repair_indexes()?;
+            return self.truncate_to(offset);
+        }
         let end = segment.end_before(cut_from, position)?;
         if end < self.log_start_offset() {
             // The only batches left would lie below the log start.
@@ -305,13 +311,13 @@ impl PartitionLog {
         w.mark_dirty(&active);
         give_back(&active).unwrap_or(true)
     }
-    /// Rebuilds the indexes of segments in which an entry did not fit its batch; gives how many.
-    /// Blocks on disk.
+    /// Rebuilds the indexes of segments in which an entry did not fit its batch, or the transaction
+    /// index its checksum; gives how many. Blocks on disk.
     pub fn repair_indexes(&self) -> Result<usize, LogError> {
         let wrong = |s: &&Arc<Segment>| s.index_is_wrong();
-        let mut repaired = 0;
+        let mut repaired = self.rebuild_wrong_txn_indexes()?;
         if !self.segments.load().iter().any(|s| s.index_is_wrong()) {
-            return Ok(0);
+            return Ok(repaired);
         }
         let mut w = self.lock_writer();
         self.check_writable(&w)?;
@@ -337,6 +343,7 @@ impl PartitionLog {
             if let Some(active) = self.active() {
                 active.seal()?;
                 active.give_back()?;
+                w.new_files |= active.txns.crc_is_unsynced();
                 let end = self.log_end_offset();
                 if !w.snapshots.contains(&end) {
                     self.write_snapshot(&mut w, end, true)?;

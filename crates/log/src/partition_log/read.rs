@@ -1,5 +1,5 @@
-//! Reading: slices for fetches, look-ups by timestamp, aborted transactions, scrubbing. Nothing
-//! here takes the writer lock.
+//! Reading: slices for fetches, look-ups by timestamp, scrubbing. Nothing here takes the writer
+//! lock.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::produce::PRODUCED_BYTES_MAX;
 use crate::error::LogError;
 use crate::scan::{Found, Scanner};
 use crate::segment::Segment;
-use crate::types::{AbortedTxn, Slice, TimestampAndOffset};
+use crate::types::{Slice, TimestampAndOffset};
 
 /// A segment may be removed between taking the snapshot and opening its file; a fresh snapshot
 /// settles it.
@@ -59,55 +59,6 @@ impl PartitionLog {
                 first_batch_size: first_size,
             }))
         })
-    }
-
-    /// Aborted transactions that touch `from .. to`, by `.txnindex`, in log order.
-    pub fn aborted_transactions(&self, from: i64, to: i64) -> Result<Vec<AbortedTxn>, LogError> {
-        self.with_snapshot(|segments, _| {
-            let mut out = Vec::new();
-            for s in &segments[floor(segments, from).min(segments.len())..] {
-                let entries = s.txns.entries()?;
-                // They stand in the order of their markers.
-                let decided_before = entries.partition_point(|t| t.last_offset < from);
-                for t in &entries[decided_before..] {
-                    if t.first_offset < to {
-                        out.push(*t);
-                    }
-                    // Every transaction that starts below this was decided by now.
-                    if t.last_stable_offset >= to {
-                        return Ok(out);
-                    }
-                }
-            }
-            Ok(out)
-        })
-    }
-
-    /// As [`Self::aborted_transactions`] for what a reader from `from` gets with `slice`, never at
-    /// or past `upper_offset`: up to the first indexed batch behind the slice.
-    pub fn aborted_in(
-        &self,
-        from: i64,
-        slice: &Slice,
-        upper_offset: i64,
-    ) -> Result<Vec<AbortedTxn>, LogError> {
-        let end = self.with_snapshot(|segments, end| {
-            let at = floor(segments, slice.first_batch_base_offset);
-            if !segments.iter().skip(at).any(|s| s.txns.has_any()) {
-                return Ok(from);
-            }
-            let Some(s) = segments.get(at) else {
-                return Ok(end.offset);
-            };
-            let behind = s.offsets.first_behind(slice.position + slice.len)?;
-            let next = segments.get(at + 1).map_or(end.offset, |n| n.base_offset);
-            let indexed = s.offsets.entry(behind)?.filter(|_| !s.index_is_wrong());
-            Ok(indexed.map_or(next, |(last_offset, _)| last_offset.saturating_add(1)))
-        })?;
-        if end <= from {
-            return Ok(Vec::new());
-        }
-        self.aborted_transactions(from, end.min(upper_offset))
     }
 
     /// First record with timestamp ≥ `timestamp` (ListOffsets) at or above the log start, also

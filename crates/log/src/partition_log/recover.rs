@@ -6,7 +6,7 @@
 //! must pass their CRC, and the log is cut at the first that does not, whatever follows. A bad
 //! batch below the recovery point was synced once: that is damage, and nobody cuts it silently.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ use crate::producers::Producers;
 use crate::roll::RollBudget;
 use crate::scan::{Found, Scanner, Stop};
 use crate::segment::Segment;
+use crate::txn_index::TxnFiles;
 
 /// Control batches are tiny; a larger one is no marker of ours or Kafka's.
 pub(crate) const CONTROL_BATCH_BYTES_MAX: usize = 64 * 1024;
@@ -44,6 +45,8 @@ const RECHECK_BYTES: u64 = 8 << 20;
 struct Listing {
     bases: BTreeSet<i64>,
     snapshots: BTreeSet<i64>,
+    /// By base offset, where there is any.
+    txns: BTreeMap<i64, TxnFiles>,
     /// Index files without a log.
     orphans: Vec<(i64, PathBuf)>,
 }
@@ -105,6 +108,7 @@ impl PartitionLog {
                 rolls: RollBudget::default(),
             }),
             flushing: Mutex::new(()),
+            rebuilding: Mutex::new(()),
             epochs_file: Mutex::new(()),
             me: OnceLock::new(),
             durable_news: RwLock::new(None),
@@ -129,8 +133,9 @@ impl PartitionLog {
         let interval = u64::from(self.config.load().index_interval_bytes);
         let (mut segments, mut distrusted) = (Vec::new(), Vec::new());
         for base in listing.bases {
+            let txns = listing.txns.get(&base).copied().unwrap_or_default();
             let (segment, good) =
-                Segment::load(&self.dir, base, &self.state, options.now_ms, interval)?;
+                Segment::load(&self.dir, base, &self.state, options.now_ms, interval, txns)?;
             if !good {
                 distrusted.push(segments.len());
             }
@@ -178,12 +183,12 @@ impl PartitionLog {
         distrusted: &[usize],
         recovery_point: Option<i64>,
     ) -> Result<Option<i64>, LogError> {
-        for &at in distrusted {
-            self.rebuild_indexes(&segments[at])?;
-        }
+        self.rebuild_distrusted(w, segments, distrusted)?;
         let Some(last) = segments.last() else {
             return Ok(Some(0));
         };
+        // It is appended to.
+        self.settle_txn_index(w, segments, last)?;
         let mut end = last.restore_tail()?;
         if last.index_is_wrong() {
             self.rebuild_indexes(last)?;
@@ -212,9 +217,8 @@ impl PartitionLog {
         let start = self.kept_log_start().unwrap_or(0);
         let from = super::read::floor(segments, synced.max(start));
         self.refuse_gaps(&segments[..=from])?;
-        for &at in distrusted.iter().filter(|at| **at < from) {
-            self.rebuild_indexes(&segments[at])?;
-        }
+        let kept = distrusted.partition_point(|at| *at < from);
+        self.rebuild_distrusted(w, segments, &distrusted[..kept])?;
         let first = &segments[from];
         self.epochs.write().truncate_from_end(first.base_offset);
         *self.producers.lock() = self.replay_producers(w, segments, first.base_offset)?;
@@ -275,7 +279,7 @@ impl PartitionLog {
             let found = match scan.next(|h| recheck || h.last_offset() >= synced) {
                 Ok(Some(found)) => found,
                 // The file was removed above, and later starts believe that it is there.
-                Ok(None) => return unless_short(s.txns.write_out()).map(|()| None),
+                Ok(None) => return unless_short(s.txns.seal(s.size())).map(|()| None),
                 Err(Stop::Failed(e)) => return Err(e),
                 Err(Stop::Bad { position, reason }) => return Ok(Some((position, reason))),
             };
@@ -430,6 +434,21 @@ impl PartitionLog {
             true
         })
     }
+    /// Rebuilds the indexes of segments that have none, or none that can be used.
+    fn rebuild_distrusted(
+        &self,
+        w: &mut Writer,
+        segments: &[Arc<Segment>],
+        distrusted: &[usize],
+    ) -> Result<(), LogError> {
+        for &at in distrusted {
+            // Before there is an offset index: without one, nobody takes a missing transaction
+            // index for an empty one.
+            self.settle_txn_index(w, segments, &segments[at])?;
+            self.rebuild_indexes(&segments[at])?;
+        }
+        Ok(())
+    }
     pub(super) fn rebuild_indexes(&self, s: &Segment) -> Result<(), LogError> {
         tracing::warn!(segment = %s.log.path().display(), "index is missing or wrong, it is rebuilt");
         s.reset_indexes()?;
@@ -453,9 +472,25 @@ impl PartitionLog {
         segments: &[Arc<Segment>],
         upto: i64,
     ) -> Result<Producers, LogError> {
+        let (producers, unusable) = self.replay_from_snapshots(&w.snapshots, segments, upto)?;
+        if !unusable.is_empty() {
+            self.drop_snapshots(w, |o| unusable.contains(&o));
+        }
+        Ok(producers)
+    }
+    /// As [`Self::replay_producers`], without the writer; also gives the snapshots that cannot be
+    /// used.
+    pub(super) fn replay_from_snapshots(
+        &self,
+        snapshots: &BTreeSet<i64>,
+        segments: &[Arc<Segment>],
+        upto: i64,
+    ) -> Result<(Producers, Vec<i64>), LogError> {
         let mut producers = Producers::default();
         let mut from = segments.first().map_or(0, |s| s.base_offset);
-        while let Some(offset) = w.snapshots.range(from..=upto).next_back().copied() {
+        let mut unusable = Vec::new();
+        let newest_first = snapshots.range(..=upto).rev();
+        for &offset in newest_first.take_while(|o| **o >= from) {
             let path = names::segment_file(&self.dir, offset, names::SNAPSHOT);
             let read = fs::read(&path);
             if let Err(e) = &read
@@ -473,7 +508,7 @@ impl PartitionLog {
                 }
                 Err(reason) => {
                     tracing::warn!(path = %path.display(), reason, "producer snapshot is unusable, an older one is taken");
-                    self.drop_snapshots(w, |o| o == offset);
+                    unusable.push(offset);
                 }
             }
         }
@@ -494,7 +529,7 @@ impl PartitionLog {
                 }
             }
         }
-        Ok(producers)
+        Ok((producers, unusable))
     }
 
     /// Removes snapshots that `which` selects; failing to remove one is harmless.
@@ -520,7 +555,7 @@ fn unless_short(done: Result<(), LogError>) -> Result<(), LogError> {
 
 /// The control record of a batch in a file; malformed or oversized ones count as unknown: kept as
 /// bytes, meaning nothing.
-fn read_control(s: &Segment, found: &Found) -> Result<Option<ControlRecord>, LogError> {
+pub(super) fn read_control(s: &Segment, found: &Found) -> Result<Option<ControlRecord>, LogError> {
     if !found.header.is_control() {
         return Ok(None);
     }
@@ -564,7 +599,13 @@ fn list(dir: &Path) -> Result<Listing, LogError> {
         match names::parse_segment_file(name) {
             Some((base, names::LOG)) => _ = listing.bases.insert(base),
             Some((offset, names::SNAPSHOT)) => _ = listing.snapshots.insert(offset),
-            Some((base, names::OFFSET_INDEX | names::TIME_INDEX | names::TXN_INDEX)) => {
+            Some((base, names::OFFSET_INDEX | names::TIME_INDEX)) => {
+                listing.orphans.push((base, entry.path()))
+            }
+            Some((base, extension @ (names::TXN_INDEX | names::TXN_INDEX_CRC))) => {
+                let files = listing.txns.entry(base).or_default();
+                files.index |= extension == names::TXN_INDEX;
+                files.crc |= extension == names::TXN_INDEX_CRC;
                 listing.orphans.push((base, entry.path()))
             }
             _ => {}

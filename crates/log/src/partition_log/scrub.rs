@@ -1,6 +1,6 @@
 //! Scrubbing: reads what was written long ago and compares checksums, so that rot is found before a
-//! reader finds it. Index entries are compared with their batches on the way. When, how fast and
-//! who is told is for the caller.
+//! reader finds it. Index entries are compared with their batches on the way, a transaction index
+//! with its checksum. When, how fast and who is told is for the caller.
 
 use std::sync::Arc;
 
@@ -69,12 +69,13 @@ impl PartitionLog {
                 }
             };
             let mut scan = Scanner::new(&s.log, start, limit);
+            let finished = next_segment.is_some();
             let (mut near, mut batches) = (from.max(s.base_offset), Vec::new());
             while scan.position() - start < bytes_max || batches.is_empty() {
                 let found = match scan.next(|_| true) {
                     Ok(Some(found)) => found,
                     Ok(None) => {
-                        s.compare_index(start, &batches)?;
+                        compare_indexes(s, start, &batches, finished)?;
                         return Ok(ScrubStep {
                             next_offset: next_segment,
                             bytes: limit - start,
@@ -98,7 +99,8 @@ impl PartitionLog {
                 near = found.header.next_offset();
                 batches.push((found.header.last_offset(), found.position));
             }
-            s.compare_index(start, &batches)?;
+            let finished = finished && scan.position() >= limit;
+            compare_indexes(s, start, &batches, finished)?;
             Ok(ScrubStep {
                 next_offset: Some(near),
                 bytes: scan.position() - start,
@@ -106,6 +108,21 @@ impl PartitionLog {
             })
         })
     }
+}
+
+/// Compares what indexes say of these batches; at the end of a segment that is `finished` also its
+/// transaction index. What the active one has on disk counts for nothing yet.
+fn compare_indexes(
+    s: &Segment,
+    start: u64,
+    batches: &[(i64, u64)],
+    finished: bool,
+) -> Result<(), LogError> {
+    s.compare_index(start, batches)?;
+    if finished {
+        s.txns.compare(s.size())?;
+    }
+    Ok(())
 }
 
 /// Where the batch of `from` begins in its segment; or byte position, reason and offset of what is

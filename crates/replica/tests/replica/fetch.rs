@@ -206,6 +206,48 @@ async fn read_committed_stops_at_an_open_transaction_and_names_the_aborted() {
     assert_eq!(fetch_now(&partition, 0).await.aborted, None);
 }
 
+/// F-7: transaction indexes that rotted, or lost their checksums, cost a reader no error and no
+/// wrong answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_committed_is_right_whatever_became_of_the_transaction_indexes() {
+    let mut world = World::new().await;
+    let partition = world.topic("t").await;
+    world.configure("t", "segment.bytes", "1048576").await;
+    for producer in [5, 6, 7] {
+        let mut builder = BatchBuilder::new().producer(producer, 0, 0).transactional();
+        builder.add(NOW, None, Some(&[0; 700_000]), &[]);
+        produce(&partition, builder.build().expect("builds"));
+        let mut marker = abort_marker(producer);
+        partition
+            .append(&mut marker, AppendSource::Coordinator, NOW)
+            .expect("appends");
+    }
+    assert_eq!(partition.log().segment_count(), 3);
+    let folder = partition.log().dir().to_path_buf();
+    drop(partition);
+    world.restart(true).await;
+    let file = |base: i64, extension: &str| folder.join(format!("{base:020}.{extension}"));
+    let mut bytes = std::fs::read(file(0, "txnindex")).expect("an index");
+    bytes[9] ^= 1;
+    std::fs::write(file(0, "txnindex"), bytes).expect("written");
+    std::fs::remove_file(file(2, "txnindex.crc")).expect("removed");
+    world.restart(true).await;
+    let partition = world.partition("t");
+    let committed = FetchParams {
+        isolation: Isolation::ReadCommitted,
+        ..params(0, 1)
+    };
+    for (offset, producer) in [(0, 5), (2, 6), (4, 7)] {
+        let data = fetch(&committed, &[read(&partition, offset)])
+            .await
+            .remove(0);
+        assert_eq!(data.error, ErrorCode::NONE);
+        let aborted = data.aborted.iter().flatten();
+        let aborted: Vec<_> = aborted.map(|t| (t.producer_id, t.first_offset)).collect();
+        assert_eq!(aborted, [(producer, offset)]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn losing_the_leadership_answers_a_waiting_fetch_with_the_new_leader() {
     let mut world = World::new().await;
