@@ -208,6 +208,18 @@ impl Syncer {
         self.sync_upto(log, offset, Box::new(move |r| _ = tx.send(r)));
         rx.recv().unwrap_or_else(|_| log.flush())
     }
+    /// Has `log` synced when the disk has time, for nobody in particular: behind every log that is
+    /// waited for, and together with others when they are many.
+    pub fn sync_soon(&self, log: &Arc<PartitionLog>) {
+        let mut queue = self.shared.queue.lock();
+        if queue.stopping {
+            return;
+        }
+        let key = queue.entry(log);
+        if queue.enqueue(key) {
+            self.shared.changed.notify_one();
+        }
+    }
     /// Tells that `log` got bytes nobody waits for; it is synced by the policy. Cheap: call it on
     /// every append.
     pub fn note_append(&self, log: &Arc<PartitionLog>) {

@@ -136,7 +136,13 @@ impl Partition {
             }
         });
         partition.advance_high_watermark();
-        partition.sync_for_readers();
+        if partition.is_durable_only()
+            && partition.log.durable_end() < partition.log.log_end_offset()
+        {
+            // What a start found behind the recovery point. Thousands of logs may be at it: whoever
+            // reads one of them goes first.
+            partition.syncer.sync_soon(&partition.log);
+        }
         partition
     }
 
