@@ -23,14 +23,16 @@ pub struct LogBounds {
 pub enum NoOffset {
     /// The leader's error for the partition.
     Refused(ErrorCode),
-    /// The response leaves the partition out, which says nothing about the topic: perhaps a quota holds it back for so many ms.
+    /// The response leaves the partition out, which says nothing about the topic: perhaps a quota
+    /// holds it back for so many ms.
     LeftOut {
         /// 0 = no quota.
         throttle_ms: i32,
     },
 }
 
-/// ListOffsets of these partitions for one end of their logs; version 1 and later. `replica_id` −1 = a consumer.
+/// ListOffsets of these partitions for one end of their logs; version 1 and later. `replica_id` −1
+/// = a consumer.
 pub fn bounds_request(replica_id: i32, partitions: &[(Str, i32)], end: bool) -> ListOffsetsRequest {
     let topic = |(name, index): &(Str, i32)| ListOffsetsTopic {
         name: name.clone(),

@@ -1,9 +1,10 @@
 //! One task that fetches some partitions from one broker over one connection.
 //!
-//! Every round: build a Fetch for the partitions, send it, hand the records on while they arrive, then send the next one before the progress
-//! of the last is recorded. Over a WAN link the next one goes out while the response still arrives ([`crate::pipelining`]). A round never
-//! holds more than one piece of records, and its work grows with the partitions that changed: all are scanned every few seconds only
-//! ([`SCAN_EVERY`]).
+//! Every round: build a Fetch for the partitions, send it, hand the records on while they arrive,
+//! then send the next one before the progress of the last is recorded. Over a WAN link the next one
+//! goes out while the response still arrives ([`crate::pipelining`]). A round never holds more than
+//! one piece of records, and its work grows with the partitions that changed: all are scanned every
+//! few seconds only ([`SCAN_EVERY`]).
 
 mod bounds;
 mod request;
@@ -38,8 +39,8 @@ const FETCH_FENCED_FROM: i16 = 9;
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 /// Longest time a fetcher sleeps when no partition may be asked for.
 const IDLE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// All partitions are scanned after this time for each [`SCAN_PARTITIONS`] of them, within these bounds; between two scans only those
-/// that a response spoke of.
+/// All partitions are scanned after this time for each [`SCAN_PARTITIONS`] of them, within these
+/// bounds; between two scans only those that a response spoke of.
 const SCAN_EVERY: Duration = Duration::from_secs(1);
 const SCAN_EVERY_MAX: Duration = Duration::from_secs(5);
 const SCAN_PARTITIONS: usize = 500;
@@ -233,7 +234,8 @@ impl<P: FetchPolicy> Fetcher<P> {
         }
     }
 
-    /// Sends the next Fetch on a connection without open requests; false when there is nothing to ask for.
+    /// Sends the next Fetch on a connection without open requests; false when there is nothing to
+    /// ask for.
     async fn ask(&mut self, connection: &mut Connection, negotiated: i16) -> Result<bool, P> {
         self.scan(Some(connection)).await?;
         self.ask_bounds(connection).await?;
@@ -268,7 +270,8 @@ impl<P: FetchPolicy> Fetcher<P> {
         }
     }
 
-    /// The begin of the response that is due; `None` when partitions came that must not wait for the end of a long poll.
+    /// The begin of the response that is due; `None` when partitions came that must not wait for
+    /// the end of a long poll.
     async fn first_event(
         &self,
         connection: &mut Connection,
@@ -339,8 +342,8 @@ impl<P: FetchPolicy> Fetcher<P> {
         (by_id, version)
     }
 
-    /// Scans all partitions when that is due: what waits for its start, what may be asked for again, what changed without a response.
-    /// Without a connection nothing can be asked.
+    /// Scans all partitions when that is due: what waits for its start, what may be asked for
+    /// again, what changed without a response. Without a connection nothing can be asked.
     async fn scan(&mut self, connection: Option<&mut Connection>) -> Result<(), P> {
         let (now, nudges) = (Instant::now(), self.shared.nudges());
         let asks = self.bounds.has_starts && connection.is_some();

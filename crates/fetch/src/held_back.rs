@@ -1,4 +1,5 @@
-//! Responses that are no news: held back by a quota of the broker, or empty long before the time they were given. Pure.
+//! Responses that are no news: held back by a quota of the broker, or empty long before the time
+//! they were given. Pure.
 //!
 //! Guards F-9: what moves nothing is asked for ever more seldom, and told.
 
@@ -61,7 +62,8 @@ impl HeldBack {
         self.moved = true;
     }
 
-    /// The answer is complete, so long after its request, with so many bytes of records. False: what it left out is no news.
+    /// The answer is complete, so long after its request, with so many bytes of records. False:
+    /// what it left out is no news.
     pub(crate) fn end(&mut self, after: Duration, bytes: u64) -> bool {
         if self.throttle_ms > 0 {
             let pause = Duration::from_millis(self.throttle_ms.unsigned_abs().into());

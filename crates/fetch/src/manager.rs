@@ -1,6 +1,7 @@
-//! Keeps the fetchers of one user: starts one for each connection that has partitions, hands changes on, ends those without partitions, and
-//! tells which ended. What follows an end, and which partitions there are, is for its user to say, again and again: a missed event costs one
-//! pass and never a partition.
+//! Keeps the fetchers of one user: starts one for each connection that has partitions, hands
+//! changes on, ends those without partitions, and tells which ended. What follows an end, and which
+//! partitions there are, is for its user to say, again and again: a missed event costs one pass and
+//! never a partition.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -96,7 +97,8 @@ impl<P: FetchPolicy> Default for FetcherManager<P> {
 }
 
 impl<P: FetchPolicy> FetcherManager<P> {
-    /// Has exactly these partitions fetched. The same again only makes sure of it. Gives the time at which a broker may be tried again.
+    /// Has exactly these partitions fetched. The same again only makes sure of it. Gives the time
+    /// at which a broker may be tried again.
     pub fn assign(
         &mut self,
         policy: &Arc<P>,
@@ -134,7 +136,8 @@ impl<P: FetchPolicy> FetcherManager<P> {
         self.tasks.insert(task.id(), key);
     }
 
-    /// Waits for the end of a fetcher; never comes back while none runs. Cancelling it loses nothing.
+    /// Waits for the end of a fetcher; never comes back while none runs. Cancelling it loses
+    /// nothing.
     pub async fn ended(&mut self) -> Ended<P> {
         loop {
             let Some(joined) = self.running.join_next_with_id().await else {

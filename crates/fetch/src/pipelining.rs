@@ -1,6 +1,7 @@
-//! Pipelining over a WAN link: when the next Fetch goes out although the current response is still arriving, and from which offset
-//! it asks for a partition whose end in that response is not known yet. Pure. A batch that is asked for twice is passed over by
-//! its user, and a batch that would leave a gap is never appended, so a bad estimate costs time and nothing else.
+//! Pipelining over a WAN link: when the next Fetch goes out although the current response is still
+//! arriving, and from which offset it asks for a partition whose end in that response is not known
+//! yet. Pure. A batch that is asked for twice is passed over by its user, and a batch that would
+//! leave a gap is never appended, so a bad estimate costs time and nothing else.
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use std::time::Duration;
 const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
 /// Responses with fewer bytes of records say nothing about the link.
 const BYTES_MIN: u64 = 1 << 20;
-/// The next Fetch goes out this many round trips before the current response is expected to end: one for the way there and back, one for
-/// a lost packet that must be sent again.
+/// The next Fetch goes out this many round trips before the current response is expected to end:
+/// one for the way there and back, one for a lost packet that must be sent again.
 const ROUND_TRIPS: u32 = 2;
 
 /// A source cuts its answer within a batch: what comes last is not whole.
@@ -39,7 +40,8 @@ pub(crate) struct Pipelining {
 }
 
 impl Pipelining {
-    /// Learns from a complete response: `waited` for its first byte, `None` when its request was pipelined; `full` = the source had more.
+    /// Learns from a complete response: `waited` for its first byte, `None` when its request was
+    /// pipelined; `full` = the source had more.
     pub(crate) fn answered(&mut self, waited: Option<Duration>, full: bool) {
         self.round_trip = match waited {
             Some(waited) if full => waited,
@@ -69,8 +71,9 @@ impl Pipelining {
     }
 }
 
-/// The offset up to which an answer will surely bring whole batches, when `offsets` came with `bytes` so far, the log now ends at `end`, and
-/// `left` bytes of the partition's records are still to come. `None` when that is not worth asking for.
+/// The offset up to which an answer will surely bring whole batches, when `offsets` came with
+/// `bytes` so far, the log now ends at `end`, and `left` bytes of the partition's records are still
+/// to come. `None` when that is not worth asking for.
 pub fn estimate(end: i64, offsets: i64, bytes: u64, left: u64) -> Option<i64> {
     let margin = MARGIN_BYTES + left / MARGIN_SHARE;
     let sure = left.checked_sub(margin).filter(|&sure| sure > 0)?;

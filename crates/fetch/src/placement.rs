@@ -14,8 +14,8 @@ pub struct FetcherKey {
     pub index: i32,
 }
 
-/// How some partitions are spread over fetchers: by topic and partition as Kafka does, and apart for each log directory, so that one whose
-/// disk does not answer holds up no other.
+/// How some partitions are spread over fetchers: by topic and partition as Kafka does, and apart
+/// for each log directory, so that one whose disk does not answer holds up no other.
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// Fetchers for each broker and directory.

@@ -1,4 +1,5 @@
-//! What a user of the engine decides: what is asked for, what is done with a response, what an error means.
+//! What a user of the engine decides: what is asked for, what is done with a response, what an
+//! error means.
 
 use std::future::Future;
 use std::path::Path;
@@ -69,7 +70,8 @@ pub enum NextAsk {
 /// From where a partition was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The offset; `None` = an estimate of what our log end would be, so that batches that we have by now come first.
+    /// The offset; `None` = an estimate of what our log end would be, so that batches that we have
+    /// by now come first.
     pub offset: Option<i64>,
     /// The leader epoch that the leader compared with its own, `None` = none.
     pub fenced_with: Option<i32>,
@@ -93,7 +95,8 @@ pub enum Finished<P> {
     },
     /// They were of no use, which the policy has dealt with.
     Unused,
-    /// They could not be kept, which the policy has dealt with; the partition is named again in the session.
+    /// They could not be kept, which the policy has dealt with; the partition is named again in the
+    /// session.
     Failed,
 }
 
@@ -106,15 +109,18 @@ pub enum AfterError {
     AskBounds,
 }
 
-/// See the module. Calls come from the task of a fetcher, are short, and wait for nothing unless they give a future. Which connection serves
-/// which partition is told to [`FetcherManager::assign`](crate::FetcherManager::assign).
+/// See the module. Calls come from the task of a fetcher, are short, and wait for nothing unless
+/// they give a future. Which connection serves which partition is told to
+/// [`FetcherManager::assign`](crate::FetcherManager::assign).
 ///
-/// A **mirror** asks as a consumer, takes records within what the source claims, and reports a divergence to its control plane. A **follower**
-/// asks with its replica id and epoch, appends whole batches, truncates on a diverging epoch, and reports its log end with its next ask.
+/// A **mirror** asks as a consumer, takes records within what the source claims, and reports a
+/// divergence to its control plane. A **follower** asks with its replica id and epoch, appends
+/// whole batches, truncates on a diverging epoch, and reports its log end with its next ask.
 pub trait FetchPolicy: Send + Sync + 'static {
     /// One partition.
     type Partition: FetchedPartition;
-    /// A partition's part of a response while it is read. Dropped without [`FetchPolicy::finish`], it drops an unfinished batch.
+    /// A partition's part of a response while it is read. Dropped without [`FetchPolicy::finish`],
+    /// it drops an unfinished batch.
     type Response: Send + 'static;
     /// What a good response leaves to record, after the next Fetch went out.
     type Progress: Send + Sync + 'static;
@@ -139,7 +145,8 @@ pub trait FetchPolicy: Send + Sync + 'static {
     /// A response names a broker, which may lead some partitions by now.
     fn learn_broker(&self, endpoint: &NodeEndpoint);
 
-    /// How the partition is asked for next. Called for partitions whose answer may be another one now, and for all every few seconds.
+    /// How the partition is asked for next. Called for partitions whose answer may be another one
+    /// now, and for all every few seconds.
     fn ask(&self, partition: &Self::Partition, limits: AskLimits, now: Instant) -> NextAsk;
 
     /// When one of the partitions may be asked for that may not be now.
@@ -165,7 +172,8 @@ pub trait FetchPolicy: Send + Sync + 'static {
     /// The next piece of its records.
     fn take(&self, response: &mut Self::Response, piece: &[u8]);
 
-    /// The offset up to which it will surely bring whole batches ([`estimate`](crate::estimate)), as far as can be told.
+    /// The offset up to which it will surely bring whole batches ([`estimate`](crate::estimate)),
+    /// as far as can be told.
     fn estimate(&self, response: &Self::Response) -> Option<i64>;
 
     /// All its records came, without an error.

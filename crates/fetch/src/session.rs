@@ -1,7 +1,8 @@
-//! The client's side of fetch sessions (KIP-227). Pure: what to put into the next Fetch so that the source's view equals ours.
+//! The client's side of fetch sessions (KIP-227). Pure: what to put into the next Fetch so that the
+//! source's view equals ours.
 //!
-//! Its work per Fetch grows with what changed, not with what is in the session. Without sessions (source older than 1.1, or its cache is
-//! full) every Fetch names every partition.
+//! Its work per Fetch grows with what changed, not with what is in the session. Without sessions
+//! (source older than 1.1, or its cache is full) every Fetch names every partition.
 
 /// A partition as Fetch asks for it, apart from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +19,8 @@ pub struct Ask {
     pub bytes_max: i32,
 }
 
-/// What shall be asked for, by index of the fetcher's assignment, and where that may differ from what the source was told.
+/// What shall be asked for, by index of the fetcher's assignment, and where that may differ from
+/// what the source was told.
 #[derive(Clone, Debug, Default)]
 pub struct Wants {
     asks: Vec<Option<Ask>>,
@@ -68,7 +70,8 @@ pub struct Plan {
     pub forgotten: Vec<usize>,
 }
 
-/// A session with one source broker. Partitions are indices into the fetcher's assignment; a new assignment needs a [`FetchSession::reset`].
+/// A session with one source broker. Partitions are indices into the fetcher's assignment; a new
+/// assignment needs a [`FetchSession::reset`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FetchSession {
     id: i32,
@@ -77,7 +80,8 @@ pub struct FetchSession {
     /// What the source was told, by index.
     known: Vec<Option<Ask>>,
     turn: usize,
-    /// A session that was given up but may still take room at the source; the next full Fetch ends it.
+    /// A session that was given up but may still take room at the source; the next full Fetch ends
+    /// it.
     stale_id: i32,
 }
 
@@ -144,7 +148,8 @@ impl FetchSession {
         }
     }
 
-    /// How the partition was asked for, in this Fetch or an earlier one of the session; `None` = it was not.
+    /// How the partition was asked for, in this Fetch or an earlier one of the session; `None` = it
+    /// was not.
     pub fn asked(&self, index: usize) -> Option<Ask> {
         self.known.get(index).copied().flatten()
     }

@@ -1,11 +1,14 @@
-//! How much one Fetch asks for and how long it may wait. Pure: decisions from what the last answers looked like.
+//! How much one Fetch asks for and how long it may wait. Pure: decisions from what the last answers
+//! looked like.
 //!
-//! Over a WAN link the time from a request to the first byte of its answer is lost, once per answer; so answers grow until that share is
-//! small. They are appended piece by piece, so a large answer costs no memory.
+//! Over a WAN link the time from a request to the first byte of its answer is lost, once per
+//! answer; so answers grow until that share is small. They are appended piece by piece, so a large
+//! answer costs no memory.
 
 use std::time::Duration;
 
-/// The default of `mirror.fetch.response.max.bytes` and of `replica.fetch.response.max.bytes`: only then the size is ours to choose.
+/// The default of `mirror.fetch.response.max.bytes` and of `replica.fetch.response.max.bytes`: only
+/// then the size is ours to choose.
 const RESPONSE_BYTES_DEFAULT: i32 = 10 * 1024 * 1024;
 /// What a source with default settings puts into one answer at most (its `fetch.max.bytes`).
 const RESPONSE_BYTES_MAX: i32 = 55 * 1024 * 1024;
@@ -16,9 +19,10 @@ const QUIET_ROUNDS: u32 = 3;
 /// How much longer it may wait then.
 const QUIET_FACTOR: i32 = 2;
 
-/// After a small answer of a wide fetch session so many times as long is rested as the source took for it. A source looks at every partition of a
-/// session to answer one Fetch, some 10 µs each, and several times when it has to wait for the first record: with an answer per record,
-/// 1,000 partitions keep it busy with nothing else.
+/// After a small answer of a wide fetch session so many times as long is rested as the source took
+/// for it. A source looks at every partition of a session to answer one Fetch, some 10 µs each, and
+/// several times when it has to wait for the first record: with an answer per record, 1,000
+/// partitions keep it busy with nothing else.
 const REST_FACTOR: u32 = 2;
 /// Bound of the rest for each partition of the session, for what was mostly waiting for a record …
 const REST_PER_PARTITION: Duration = Duration::from_micros(40);
@@ -74,7 +78,8 @@ impl Sizing {
         self.bytes_max
     }
 
-    /// Longest wait of the next Fetch where `configured` is the configured one. Data ends a wait, so nothing comes later for it.
+    /// Longest wait of the next Fetch where `configured` is the configured one. Data ends a wait,
+    /// so nothing comes later for it.
     pub(crate) fn wait_ms(&self, configured: i32) -> i32 {
         if self.quiet_rounds >= QUIET_ROUNDS {
             configured.saturating_mul(QUIET_FACTOR)
@@ -83,8 +88,9 @@ impl Sizing {
         }
     }
 
-    /// How long to rest before the next Fetch of a session of so many partitions, while all that came was little: the records of many
-    /// partitions then come in one answer instead of one each. `None` = not at all.
+    /// How long to rest before the next Fetch of a session of so many partitions, while all that
+    /// came was little: the records of many partitions then come in one answer instead of one each.
+    /// `None` = not at all.
     pub(crate) fn rest(&self, partitions: usize) -> Option<Duration> {
         let last = self.last.filter(|a| a.bytes <= REST_BYTES_MAX)?;
         let partitions = u32::try_from(partitions).unwrap_or(u32::MAX);

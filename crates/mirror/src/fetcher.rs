@@ -1,7 +1,8 @@
 //! Data plane: fetching from source leaders and appending unchanged batches to local logs.
 //!
-//! [`FetchPlane`] holds one independent part per mirror, so that a dead source stalls nothing else: its connections, one fetcher manager, and
-//! one fetcher for each (source broker, index), on threads apart from those that serve clients. It keeps no intent: whatever is lost with the
+//! [`FetchPlane`] holds one independent part per mirror, so that a dead source stalls nothing else:
+//! its connections, one fetcher manager, and one fetcher for each (source broker, index), on
+//! threads apart from those that serve clients. It keeps no intent: whatever is lost with the
 //! process the control plane hands over again.
 
 mod answers;
@@ -34,7 +35,8 @@ use crate::source::SourceClient;
 use mirror::MirrorPlane;
 use threads::Threads;
 
-/// How long the end of a mirror's tasks is waited for; they have nothing to finish, so this is never reached.
+/// How long the end of a mirror's tasks is waited for; they have nothing to finish, so this is
+/// never reached.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The data plane of all mirrors of this broker.
@@ -47,7 +49,8 @@ pub struct FetchPlane {
 }
 
 impl FetchPlane {
-    /// A plane without mirrors. [`FetchPlane::bind`] must follow before the first [`DataPlane::add_partition`].
+    /// A plane without mirrors. [`FetchPlane::bind`] must follow before the first
+    /// [`DataPlane::add_partition`].
     pub fn new(replicas: Arc<ReplicaManager>) -> Arc<FetchPlane> {
         Arc::new(FetchPlane {
             replicas,

@@ -1,5 +1,5 @@
-//! Asking the leader where its logs begin and end: where empty logs of ours start, and what to do when our log end is out of its range.
-//! Needs a connection without open requests.
+//! Asking the leader where its logs begin and end: where empty logs of ours start, and what to do
+//! when our log end is out of its range. Needs a connection without open requests.
 
 use std::sync::Arc;
 

@@ -31,8 +31,9 @@ impl<P: FetchPolicy> Fetcher<P> {
         Ok(())
     }
 
-    /// Sends the next Fetch while a response still arrives, when all that lags is the partition that is being read: it is asked for from
-    /// an estimated offset. Where several lag, the other fetchers for the broker fill the link meanwhile.
+    /// Sends the next Fetch while a response still arrives, when all that lags is the partition
+    /// that is being read: it is asked for from an estimated offset. Where several lag, the other
+    /// fetchers for the broker fill the link meanwhile.
     pub(super) async fn send_next(
         &mut self,
         connection: &mut Connection,
@@ -66,7 +67,8 @@ impl<P: FetchPolicy> Fetcher<P> {
     pub(super) fn renew_wants(&mut self, version: i16) {
         let now = Instant::now();
         let configured = self.policy.options().partition_bytes_max;
-        // The limit per partition keeps them fair; where few lag, they share what one response may hold.
+        // The limit per partition keeps them fair; where few lag, they share what one response may
+        // hold.
         let lagging = i32::try_from(self.lagging.count.max(1)).unwrap_or(i32::MAX);
         let share = configured.max(self.sizing.bytes_max() / lagging);
         for index in std::mem::take(&mut self.told.touched) {

@@ -140,7 +140,8 @@ impl<P: FetchPolicy> Fetcher<P> {
         }
     }
 
-    /// Whether a Fetch for this partition may go out now; what only a connection without open requests can ask goes first.
+    /// Whether a Fetch for this partition may go out now; what only a connection without open
+    /// requests can ask goes first.
     fn may_pipeline(&self, index: usize) -> bool {
         let is_free = !self.sent.is_pipelined
             && !self.bounds.has_starts

@@ -1,4 +1,5 @@
-//! What an answer of the source means for one partition (docs/mirroring.md §4.2, §4.3). Pure tables.
+//! What an answer of the source means for one partition (docs/mirroring.md §4.2, §4.3). Pure
+//! tables.
 
 use tarn_wire::ErrorCode;
 
@@ -68,7 +69,8 @@ pub(super) fn on_error(code: ErrorCode) -> OnError {
 /// What to do when our log end is not inside the source's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OutOfRange {
-    /// The source dropped what we did not have yet: start again at its log start, after losing this many offsets.
+    /// The source dropped what we did not have yet: start again at its log start, after losing this
+    /// many offsets.
     StartAt {
         /// Log start of the source.
         offset: i64,
@@ -115,7 +117,8 @@ pub(super) fn out_of_range(
     ))
 }
 
-/// How far the local leader epoch shall stay above the source's, so that a leader change there costs no pause (docs/mirroring.md §4.4).
+/// How far the local leader epoch shall stay above the source's, so that a leader change there
+/// costs no pause (docs/mirroring.md §4.4).
 const EPOCH_DISTANCE: i32 = 3;
 /// Pure rule of M-8: the epoch to ask for when the source is at `source_epoch`.
 pub(super) fn epoch_wanted(source_epoch: i32, local_epoch: i32) -> EpochRule {

@@ -1,7 +1,9 @@
-//! Comparing the content of partitions with the source's leader before anything is copied: at a resume or start, at each new source epoch,
-//! and after each time without a leader. Many partitions of one broker at once, in a task beside the fetchers, which leave them out meanwhile.
+//! Comparing the content of partitions with the source's leader before anything is copied: at a
+//! resume or start, at each new source epoch, and after each time without a leader. Many partitions
+//! of one broker at once, in a task beside the fetchers, which leave them out meanwhile.
 //!
-//! Finds, and does not judge: what differs is reported as a divergence, and the preparation that follows decides by epochs and content.
+//! Finds, and does not judge: what differs is reported as a divergence, and the preparation that
+//! follows decides by epochs and content.
 
 use std::sync::Arc;
 
@@ -25,7 +27,8 @@ const CHUNK: usize = 500;
 /// Versions of Fetch in which the source itself compares leader epochs.
 const FETCH_TELLS: VersionRange = VersionRange::new(12, 18);
 
-/// The turn of one partition. Dropped without a verdict (an error, a panic, the end of the task) it is due again.
+/// The turn of one partition. Dropped without a verdict (an error, a panic, the end of the task) it
+/// is due again.
 pub(super) struct Turn {
     partition: Arc<PartitionFetchState>,
     leader: SourceLeader,
@@ -139,7 +142,8 @@ impl Check<'_> {
         self.compare_bounds(&handle, out_of_range).await
     }
 
-    /// Where Fetch does not tell that the source's log has lost a tail of ours, OffsetForLeaderEpoch does. Gives those that agree.
+    /// Where Fetch does not tell that the source's log has lost a tail of ours,
+    /// OffsetForLeaderEpoch does. Gives those that agree.
     async fn compare_epochs(
         &self,
         handle: &Handle,
@@ -231,7 +235,8 @@ impl Check<'_> {
     }
 }
 
-/// What follows when an answer holds no value for a partition. One that is left out waits, and nothing is concluded from it.
+/// What follows when an answer holds no value for a partition. One that is left out waits, and
+/// nothing is concluded from it.
 pub(super) fn no_value(
     mirror: &MirrorPlane,
     partition: &Arc<PartitionFetchState>,
@@ -254,7 +259,8 @@ pub(super) fn no_value(
     }
 }
 
-/// The source has kept no batch that we have: the copy goes on where ours ends, and nothing proves that it is the same history.
+/// The source has kept no batch that we have: the copy goes on where ours ends, and nothing proves
+/// that it is the same history.
 fn nothing_in_common(turn: Turn) {
     info!(partition = %turn.partition.name(), "the source has no batch of ours left: nothing could be compared");
     turn.settle();

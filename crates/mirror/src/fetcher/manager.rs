@@ -1,5 +1,6 @@
-//! The task of one mirror that places partitions on fetchers: finds their leaders, keeps a fetcher for each (source broker, index), and starts
-//! again what ended. Every pass looks at everything, so a missed event costs one pass and never a partition.
+//! The task of one mirror that places partitions on fetchers: finds their leaders, keeps a fetcher
+//! for each (source broker, index), and starts again what ended. Every pass looks at everything, so
+//! a missed event costs one pass and never a partition.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -33,12 +34,14 @@ const NAMES_CHUNK: usize = 1_000;
 
 /// The default of `mirror.num.replica.fetchers`: only then the number is ours to choose.
 const FETCHERS_DEFAULT: i32 = 2;
-/// Fetchers for each broker of a source that is at least [`FAR`] away. Between two responses a connection is silent for a round trip, and a
-/// sender does not take up at once what its neighbour leaves free: with two the link was used to 77–80 %, with four to 84–87 %, with eight no better.
+/// Fetchers for each broker of a source that is at least [`FAR`] away. Between two responses a
+/// connection is silent for a round trip, and a sender does not take up at once what its neighbour
+/// leaves free: with two the link was used to 77–80 %, with four to 84–87 %, with eight no better.
 const FETCHERS_FAR: i32 = 4;
 const FAR: Duration = Duration::from_millis(20);
 
-/// Keeps a fetcher manager running until the mirror is cancelled; partitions say so after one that panicked.
+/// Keeps a fetcher manager running until the mirror is cancelled; partitions say so after one that
+/// panicked.
 pub(super) async fn keep(mirror: Arc<MirrorPlane>) {
     let mut is_first = true;
     let cancel = mirror.cancel.clone();
@@ -150,7 +153,8 @@ impl MirrorFetcherManager {
         next
     }
 
-    /// The settings of the connection changed: everything is made anew, every partition goes on by itself.
+    /// The settings of the connection changed: everything is made anew, every partition goes on by
+    /// itself.
     async fn start_over(&mut self) {
         self.generation = self.mirror.generation();
         self.source = self.mirror.source();
@@ -199,14 +203,16 @@ impl MirrorFetcherManager {
         self.fetchers.pause(broker, first_pause(&self.mirror));
     }
 
-    /// A defect of ours: its partitions fail with a word, and are taken up again as other failures are.
+    /// A defect of ours: its partitions fail with a word, and are taken up again as other failures
+    /// are.
     fn fetcher_panicked(&mut self, key: FetcherKey) {
         let text = format!(
             "the task that fetches from broker {} of the source panicked, which is a defect of this broker (its log says where); it is started again",
             key.broker
         );
         self.fetchers.pause(key.broker, first_pause(&self.mirror));
-        // Not by the fetcher's assignment: what was given up meanwhile, with nobody told, has left it.
+        // Not by the fetcher's assignment: what was given up meanwhile, with nobody told, has left
+        // it.
         let partitions = self.mirror.partitions();
         let placement = Placement::new(&partitions, self.fetchers_per_broker());
         for partition in partitions {
@@ -221,7 +227,8 @@ impl MirrorFetcherManager {
         }
     }
 
-    /// Asks for the leaders of partitions that have none. Gives the time of the next try when some are left.
+    /// Asks for the leaders of partitions that have none. Gives the time of the next try when some
+    /// are left.
     async fn find_leaders(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
         let now = Instant::now();
         let without = || partitions.iter().filter(|s| s.with(|s| s.leader.is_none()));
@@ -239,8 +246,8 @@ impl MirrorFetcherManager {
         without().filter_map(|s| s.with(|s| s.blocked_until)).min()
     }
 
-    /// Asks for the leaders of these; gives the time of the next try when the source could not be asked. What the answer tells of others
-    /// among `all` ends their wait too.
+    /// Asks for the leaders of these; gives the time of the next try when the source could not be
+    /// asked. What the answer tells of others among `all` ends their wait too.
     async fn ask_for(
         &mut self,
         due: &[&Arc<PartitionFetchState>],
@@ -331,7 +338,8 @@ impl MirrorFetcherManager {
         partition.back_off(&text, now_ms());
     }
 
-    /// Compares the content of partitions whose turn it is, a task for each broker. Gives the time of the next turn.
+    /// Compares the content of partitions whose turn it is, a task for each broker. Gives the time
+    /// of the next turn.
     fn check_content(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
         let now = Instant::now();
         let mut by_node: BTreeMap<i32, Vec<Turn>> = BTreeMap::new();
@@ -356,7 +364,8 @@ impl MirrorFetcherManager {
         next
     }
 
-    /// Asks where the logs end of which no Fetch has told for a while (a quota holds it back, a broker is away).
+    /// Asks where the logs end of which no Fetch has told for a while (a quota holds it back, a
+    /// broker is away).
     fn ask_ends(&mut self, partitions: &[Arc<PartitionFetchState>]) {
         let now = now_ms();
         let mut by_node: BTreeMap<i32, Vec<Arc<PartitionFetchState>>> = BTreeMap::new();
@@ -381,7 +390,8 @@ impl MirrorFetcherManager {
         }
     }
 
-    /// Puts every partition with a leader on its fetcher. Gives the time at which a broker may be tried again.
+    /// Puts every partition with a leader on its fetcher. Gives the time at which a broker may be
+    /// tried again.
     fn place(&mut self, partitions: &[Arc<PartitionFetchState>]) -> Option<Instant> {
         let placement = Placement::new(partitions, self.fetchers_per_broker());
         let mut groups: BTreeMap<FetcherKey, Vec<Arc<PartitionFetchState>>> = BTreeMap::new();

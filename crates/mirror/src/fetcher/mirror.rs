@@ -1,7 +1,9 @@
-//! Everything fetched for one mirror: its settings, its source, its partitions, and what happens to a partition.
+//! Everything fetched for one mirror: its settings, its source, its partitions, and what happens to
+//! a partition.
 //!
-//! The fetcher manager places partitions on fetchers; fetchers call back here when a partition got an answer or met a problem. All of it is
-//! state that is looked at again and again, so nothing depends on having seen an event.
+//! The fetcher manager places partitions on fetchers; fetchers call back here when a partition got
+//! an answer or met a problem. All of it is state that is looked at again and again, so nothing
+//! depends on having seen an event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +38,8 @@ const WRONG_CLUSTER_BELIEVED: Duration = Duration::from_secs(2);
 /// First and longest pause between requests for a higher leader epoch that failed.
 const EPOCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// An answer may begin beyond its own high watermark only by a race, which the next one does not have: so often in a row is a lie.
+/// An answer may begin beyond its own high watermark only by a race, which the next one does not
+/// have: so often in a row is a lie.
 const BEYOND_TIMES_MAX: u32 = 3;
 
 /// A partition the control plane wants fetched.
@@ -66,7 +69,8 @@ pub(super) struct MirrorPlane {
     pub(super) tasks: TaskTracker,
 }
 
-/// Closes partitions at once where nothing is being appended, and the others on a thread that may block.
+/// Closes partitions at once where nothing is being appended, and the others on a thread that may
+/// block.
 fn close(partitions: Vec<Arc<PartitionFetchState>>) -> BoxFuture<'static, ()> {
     let busy: Vec<Arc<PartitionFetchState>> =
         partitions.into_iter().filter(|s| !s.close_soon()).collect();
@@ -166,7 +170,8 @@ impl MirrorPlane {
                 }
                 return;
             }
-            // What it is still writing ends before the first append of the new partition begins: a log has one append at a time.
+            // What it is still writing ends before the first append of the new partition begins: a
+            // log has one append at a time.
             if let Some(partition) = &entry.partition {
                 partition.close_soon();
             }
@@ -185,7 +190,8 @@ impl MirrorPlane {
         self.wake();
     }
 
-    /// Whether the state is of the partition that is open here now: a topic can be deleted and made again with the same id.
+    /// Whether the state is of the partition that is open here now: a topic can be deleted and made
+    /// again with the same id.
     fn is_current(&self, entry: &Wanted) -> bool {
         let partition = &entry.assignment.partition;
         let open = self
@@ -228,8 +234,8 @@ impl MirrorPlane {
         }
     }
 
-    /// Ends an assignment. Nothing is being appended when what this gives is done: the disk can keep a write for long, so it is waited for where
-    /// that holds up nobody else.
+    /// Ends an assignment. Nothing is being appended when what this gives is done: the disk can
+    /// keep a write for long, so it is waited for where that holds up nobody else.
     pub(super) fn remove(&self, key: PartitionKey) -> BoxFuture<'static, ()> {
         let removed = self.wanted.lock().remove(&key);
         let partitions = removed.and_then(|w| w.partition).into_iter().collect();
@@ -333,7 +339,8 @@ impl MirrorPlane {
         changed
     }
 
-    /// The source is another cluster: nothing is fetched until somebody says otherwise, or until it is time to ask again.
+    /// The source is another cluster: nothing is fetched until somebody says otherwise, or until it
+    /// is time to ask again.
     pub(super) fn found_wrong_cluster(&self, found: &Str) {
         let verdict = (found.clone(), Instant::now() + WRONG_CLUSTER_BELIEVED);
         let before = self.wrong_cluster.lock().replace(verdict);
@@ -405,7 +412,8 @@ impl MirrorPlane {
         }
     }
 
-    /// M-8: asks for a higher local leader epoch when the source comes near or is above it; the replica's gate hides what is above meanwhile.
+    /// M-8: asks for a higher local leader epoch when the source comes near or is above it; the
+    /// replica's gate hides what is above meanwhile.
     fn keep_epoch_above(&self, partition: &Arc<PartitionFetchState>, source_epoch: i32) {
         let wanted = match epoch_wanted(source_epoch, partition.local.leader_epoch()) {
             EpochRule::FarEnough => return,
@@ -437,7 +445,8 @@ impl MirrorPlane {
         self.tasks.spawn(async move {
             let raise = async {
                 let mut backoff = Backoff::new(EPOCH_BACKOFF.0, EPOCH_BACKOFF.1);
-                // A hidden batch stays hidden until this succeeds, whether or not anything new arrives.
+                // A hidden batch stays hidden until this succeeds, whether or not anything new
+                // arrives.
                 while let Err(e) = events.raise_epoch(partition.name(), wanted).await {
                     let waits = partition
                         .local
@@ -486,8 +495,8 @@ impl MirrorPlane {
         }
     }
 
-    /// An answer with records or an error moved nothing: the first may be followed by another question, those after it wait.
-    /// Gives how often in a row.
+    /// An answer with records or an error moved nothing: the first may be followed by another
+    /// question, those after it wait. Gives how often in a row.
     pub(super) fn stalled(&self, partition: &Arc<PartitionFetchState>, text: &str) -> u32 {
         let (wait, times) = partition.tracked.lock().stalled();
         if let Some(wait) = wait {
@@ -529,7 +538,8 @@ impl MirrorPlane {
         }
     }
 
-    /// As [`MirrorPlane::failed`], also when it was given up before but nobody may have heard of it.
+    /// As [`MirrorPlane::failed`], also when it was given up before but nobody may have heard of
+    /// it.
     pub(super) fn failed_unheard(
         &self,
         partition: &Arc<PartitionFetchState>,
@@ -593,7 +603,8 @@ impl MirrorPlane {
                     },
                 );
             }
-            // No space, a leadership that moves, a log another writer touched: it goes on at the log end.
+            // No space, a leadership that moves, a log another writer touched: it goes on at the
+            // log end.
             _ => partition.back_off(&error.to_string(), now_ms()),
         }
     }
@@ -616,7 +627,8 @@ impl MirrorPlane {
         partition.with(|s| s.needs_start = false);
     }
 
-    /// Starts the local log again at the source's log start, beyond what could not be copied in time.
+    /// Starts the local log again at the source's log start, beyond what could not be copied in
+    /// time.
     pub(super) fn skip_to(&self, partition: &Arc<PartitionFetchState>, offset: i64, skipped: i64) {
         if !partition.is_live() {
             return;

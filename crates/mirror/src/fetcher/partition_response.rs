@@ -45,7 +45,8 @@ pub(super) struct PartitionOutcome {
     pub(super) moved_nothing: bool,
     /// Offsets of the first batch that reaches beyond the end which the source claims.
     pub(super) beyond: Option<(i64, i64)>,
-    /// A proof was needed that its records follow ours: it was there, or it was not although records came.
+    /// A proof was needed that its records follow ours: it was there, or it was not although
+    /// records came.
     pub(super) proven: bool,
     pub(super) doubtful: bool,
     /// It was pipelined and begins after our log end; nothing of it was kept.
@@ -92,7 +93,8 @@ pub(super) struct PartitionResponse {
     passed_over: bool,
     left_a_gap: bool,
     open: bool,
-    /// Bytes so far, the bytes among them that were passed over, and our log end when the append was opened.
+    /// Bytes so far, the bytes among them that were passed over, and our log end when the append
+    /// was opened.
     taken: u64,
     passed_bytes: u64,
     opened_at: i64,
@@ -168,7 +170,8 @@ impl PartitionResponse {
         }
     }
 
-    /// The offset up to which this answer will surely bring whole batches, as far as can be told while it comes.
+    /// The offset up to which this answer will surely bring whole batches, as far as can be told
+    /// while it comes.
     pub(super) fn estimate(&self) -> Option<i64> {
         if !self.open || self.over {
             return None;
@@ -208,7 +211,8 @@ impl PartitionResponse {
             AskedFrom::AtEnd(_) => {
                 let is_claimed = base >= 0 && last < self.bounds.offset_end;
                 if is_current && is_claimed && is_empty(local) && base < end && end <= last {
-                    // The source's log starts inside this batch; a log can only start with a whole one.
+                    // The source's log starts inside this batch; a log can only start with a whole
+                    // one.
                     local.mirror_truncate_fully_and_start_at(base)?;
                     end = base;
                 }
@@ -284,7 +288,8 @@ mod tests {
     use super::*;
     use crate::fetcher::testing::{LEADER, World, batch};
 
-    /// A response of so many bytes of records that was asked for like this, from a source that ends at offset 40.
+    /// A response of so many bytes of records that was asked for like this, from a source that ends
+    /// at offset 40.
     fn response(world: &World, from: AskedFrom, bytes: usize) -> PartitionResponse {
         let start = FetchPartitionStart {
             topic: "t".into(),

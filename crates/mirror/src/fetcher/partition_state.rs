@@ -1,9 +1,12 @@
-//! One partition being fetched: its local log, where the source keeps it, how it fares, and the append under way.
+//! One partition being fetched: its local log, where the source keeps it, how it fares, and the
+//! append under way.
 //!
-//! The append lives here and not in the task that fetches, so that taking the partition away needs no network: closing the partition drops
-//! the append at once, whole batches stay, and nothing can be appended afterwards.
+//! The append lives here and not in the task that fetches, so that taking the partition away needs
+//! no network: closing the partition drops the append at once, whole batches stay, and nothing can
+//! be appended afterwards.
 //!
-//! The append has a lock of its own, because the disk can keep whoever holds it: what else is known of the partition is never behind it.
+//! The append has a lock of its own, because the disk can keep whoever holds it: what else is known
+//! of the partition is never behind it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +26,15 @@ use crate::seam::{FetchAssignment, FetchProgress, MirrorPartition};
 /// Longest pause of one partition after errors.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Answers for a partition that bring records or an error and move nothing: one, because what follows may ask otherwise.
+/// Answers for a partition that bring records or an error and move nothing: one, because what
+/// follows may ask otherwise.
 const STALLS: Patience = Patience {
     free: 1,
     first: Duration::from_millis(100),
     max: Duration::from_secs(30),
 };
-/// Divergences of a partition without a record appended or cut between them: each costs a preparation and two stored states.
+/// Divergences of a partition without a record appended or cut between them: each costs a
+/// preparation and two stored states.
 const DIVERGENCES: Patience = Patience {
     free: 0,
     first: Duration::from_millis(500),
@@ -94,7 +99,8 @@ impl Tracked {
         (self.stalls.nothing_moved(), self.stalls.in_a_row())
     }
 
-    /// A divergence is to be reported: `Err` = not before this time, because the last ones led to nothing.
+    /// A divergence is to be reported: `Err` = not before this time, because the last ones led to
+    /// nothing.
     pub(super) fn may_diverge(&mut self, now: Instant) -> Result<(), Duration> {
         if let Some(until) = self.divergence_not_before.filter(|&until| until > now) {
             return Err(until - now);
@@ -186,7 +192,8 @@ pub(super) struct FetchState {
     pub(super) blocked_until: Option<Instant>,
     /// It waits because nothing moved, which fresh metadata does not change.
     stalled: bool,
-    /// Nothing is copied before the content was compared with the source's, and whether that is under way.
+    /// Nothing is copied before the content was compared with the source's, and whether that is
+    /// under way.
     check_due: bool,
     checking: bool,
     /// Whether what comes is known to follow ours.
@@ -217,7 +224,8 @@ impl FetchState {
         std::mem::take(&mut self.suspended)
     }
 
-    /// An answer did not begin with our last batch: the content decides before anything more is copied.
+    /// An answer did not begin with our last batch: the content decides before anything more is
+    /// copied.
     pub(super) fn doubt(&mut self) {
         self.continuity.doubt();
         self.check_due = true;
@@ -286,14 +294,15 @@ impl PartitionFetchState {
         look(&mut self.state.lock())
     }
 
-    /// Ends the assignment: an append under way is dropped (whole batches stay) before this returns, however long the disk takes.
+    /// Ends the assignment: an append under way is dropped (whole batches stay) before this
+    /// returns, however long the disk takes.
     pub(super) fn close(&self) {
         self.close_soon();
         drop(self.take_append());
     }
 
-    /// Ends the assignment without waiting: no append begins any more, and one under way takes no more than the piece that is being written.
-    /// True when none is under way.
+    /// Ends the assignment without waiting: no append begins any more, and one under way takes no
+    /// more than the piece that is being written. True when none is under way.
     pub(super) fn close_soon(&self) -> bool {
         self.state.lock().closed = true;
         self.append
@@ -315,7 +324,8 @@ impl PartitionFetchState {
         state.is_open() && state.blocked_until.is_none_or(|until| until <= now)
     }
 
-    /// Takes the turn to compare its content with the source's leader, which is given; `None` = not due, or not now.
+    /// Takes the turn to compare its content with the source's leader, which is given; `None` = not
+    /// due, or not now.
     pub(super) fn begin_check(&self, now: Instant) -> Option<SourceLeader> {
         let mut state = self.state.lock();
         let is_due = state.is_open() && state.check_due && !state.checking;
@@ -385,7 +395,8 @@ impl PartitionFetchState {
         state.stalled = false;
     }
 
-    /// Opens an append at `offset` for batches within `bounds`; `Ok(false)` when the assignment is over, or the content must be compared first.
+    /// Opens an append at `offset` for batches within `bounds`; `Ok(false)` when the assignment is
+    /// over, or the content must be compared first.
     pub(super) fn open_append(
         &self,
         offset: i64,

@@ -1,7 +1,9 @@
-//! What a mirror asks for, does with a response, and makes of an error: its policy of the fetch engine.
+//! What a mirror asks for, does with a response, and makes of an error: its policy of the fetch
+//! engine.
 //!
-//! A mirror asks as a consumer. Records are taken within what the source claims ([`crate::claims`]), and, where the source has no topic ids,
-//! only when they are proven to follow ours ([`super::proof`]).
+//! A mirror asks as a consumer. Records are taken within what the source claims
+//! ([`crate::claims`]), and, where the source has no topic ids, only when they are proven to follow
+//! ours ([`super::proof`]).
 
 use std::sync::Arc;
 use std::time::Duration;

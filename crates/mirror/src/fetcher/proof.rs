@@ -1,9 +1,11 @@
-//! Sources without topic ids (before 2.8): the proof, in the very answer that brings records, that they follow ours. Pure but for one read.
+//! Sources without topic ids (before 2.8): the proof, in the very answer that brings records, that
+//! they follow ours. Pure but for one read.
 //!
-//! Such a topic can be deleted, made anew and filled while a Fetch waits, and the answer looks like any other. So after each lapse in which
-//! that could have happened, the partition is asked for from its last record on: what comes then begins with our last batch, and what
-//! follows it in the same answer is its continuation. While records keep coming, and once ours ends where the source's does, nothing is
-//! asked for twice.
+//! Such a topic can be deleted, made anew and filled while a Fetch waits, and the answer looks like
+//! any other. So after each lapse in which that could have happened, the partition is asked for
+//! from its last record on: what comes then begins with our last batch, and what follows it in the
+//! same answer is its continuation. While records keep coming, and once ours ends where the
+//! source's does, nothing is asked for twice.
 
 use std::time::Duration;
 
@@ -45,8 +47,8 @@ impl Continuity {
         self.needed && self.overlap
     }
 
-    /// Whether records that follow our `end` in an answer begun at `begun` may be taken as they are; else they are asked for with our last
-    /// batch in front.
+    /// Whether records that follow our `end` in an answer begun at `begun` may be taken as they
+    /// are; else they are asked for with our last batch in front.
     pub(super) fn may_take(&mut self, begun: Instant, end: i64) -> bool {
         let lapse = |at| begun.saturating_duration_since(at);
         let is_fresh = self.proven_at.is_some_and(|at| lapse(at) <= LAPSE_MAX);

@@ -1,4 +1,5 @@
-//! A partition to fetch into, over a real log in a temporary directory, for the unit tests beside this.
+//! A partition to fetch into, over a real log in a temporary directory, for the unit tests beside
+//! this.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! The threads that fetch and append. Apart from those that serve clients, and behind them where the processor is short: thousands of
-//! partitions that catch up must not be felt by who produces to other topics. What runs on them is for the fetcher managers to say.
+//! The threads that fetch and append. Apart from those that serve clients, and behind them where
+//! the processor is short: thousands of partitions that catch up must not be felt by who produces
+//! to other topics. What runs on them is for the fetcher managers to say.
 
 use std::sync::OnceLock;
 
@@ -7,7 +8,8 @@ use tarn_replica::SpareWorkers;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tracing::{debug, warn};
 
-/// Niceness of the threads: about a third of the processor where clients want all of it, everything where nobody does.
+/// Niceness of the threads: about a third of the processor where clients want all of it, everything
+/// where nobody does.
 const NICENESS: i32 = 5;
 const NAME: &str = "mirror-fetch";
 
@@ -21,7 +23,8 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Where to run. Must be called within a runtime, which stands in when threads of its own cannot be had.
+    /// Where to run. Must be called within a runtime, which stands in when threads of its own
+    /// cannot be had.
     pub(super) fn handle(&self) -> Handle {
         let spares = self.spares.get_or_init(SpareWorkers::new);
         let runtime = self.runtime.get_or_init(|| match start(spares) {

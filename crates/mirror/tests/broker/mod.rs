@@ -1,4 +1,5 @@
-//! A broker with the mirror room in a temporary directory, and requests to it from this product's own tool, in the early form.
+//! A broker with the mirror room in a temporary directory, and requests to it from this product's
+//! own tool, in the early form.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(crate) const MIRROR: &str = "m";
 /// The log directory: partitions lie where the metadata says.
 const DIRECTORY: Uuid = Uuid([0x77; 16]);
 
-/// A controller, the logs, and the task that brings the metadata from one to the other: a broker without the mirror room.
+/// A controller, the logs, and the task that brings the metadata from one to the other: a broker
+/// without the mirror room.
 pub(crate) struct Node {
     pub(crate) controller: Controller,
     pub(crate) replicas: Arc<ReplicaManager>,
@@ -224,8 +226,8 @@ impl Broker {
     }
 }
 
-/// Settings for a small machine and short tests: the source is looked at this often, and this is the first pause before a FAILED partition is
-/// retried.
+/// Settings for a small machine and short tests: the source is looked at this often, and this is
+/// the first pause before a FAILED partition is retried.
 pub(crate) fn settings(refresh_interval_ms: i64, retry_ms: i64) -> BrokerSettings {
     let mut settings = BrokerSettings::new(1, Str::from(CLUSTER));
     settings.state_topic_partitions = 3;

@@ -1,5 +1,5 @@
-//! The control plane over a real controller, real logs and a real coordinator in a temporary directory. Only the source cluster and the way
-//! to it are scripted.
+//! The control plane over a real controller, real logs and a real coordinator in a temporary
+//! directory. Only the source cluster and the way to it are scripted.
 
 #[path = "../broker/mod.rs"]
 mod broker;

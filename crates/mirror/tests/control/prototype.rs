@@ -1,4 +1,5 @@
-//! The public prototype's tools against this broker: the bodies that they send, and the answers in the form that they can read.
+//! The public prototype's tools against this broker: the bodies that they send, and the answers in
+//! the form that they can read.
 
 mod changing;
 mod dialects;

@@ -85,7 +85,8 @@ async fn a_deleted_source_topic_fails_and_keeps_its_data_and_can_be_removed() {
         Some("The source topic is deleted.")
     );
     assert_eq!(shown.retry_attempt, -1);
-    // Whether it is prepared before the refresh fails it again depends on who comes first; where it ends does not.
+    // Whether it is prepared before the refresh fails it again depends on who comes first; where it
+    // ends does not.
     assert_eq!(world.resume("t").await, 0);
     world.until("t", "FAILED").await;
     world.remove(&["t"]).await;
@@ -218,8 +219,8 @@ async fn patterns_bring_in_new_topics_and_a_changed_address_reconnects() {
     world.stop().await;
 }
 
-/// What the source's brokers decide is carried where it would be something else here, follows the source, stays after failover, and never
-/// overwrites what an operator set here.
+/// What the source's brokers decide is carried where it would be something else here, follows the
+/// source, stays after failover, and never overwrites what an operator set here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_sources_brokers_decide_is_carried_and_holds_after_failover() {
     let dir = tempfile::tempdir().unwrap();
@@ -267,7 +268,8 @@ async fn set_topic_config(world: &World, topic: &str, key: &str, value: &str) {
     assert_eq!(alter_of(world, (2, topic), key, value).await, (0, None));
 }
 
-/// A source that does not tell topic configs, keys that cannot be set, and topics that cannot join are told by describe, with since when.
+/// A source that does not tell topic configs, keys that cannot be set, and topics that cannot join
+/// are told by describe, with since when.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_refresh_cannot_do_is_told_by_describe() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,7 +344,8 @@ async fn a_step_that_fails_leaves_the_other_steps_alone() {
     world.stop().await;
 }
 
-/// What the data plane asks for again and again about one topic costs few questions, and no refresh of everything.
+/// What the data plane asks for again and again about one topic costs few questions, and no refresh
+/// of everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wishes_of_the_data_plane_are_no_storm() {
     let dir = tempfile::tempdir().unwrap();
@@ -364,7 +367,8 @@ async fn wishes_of_the_data_plane_are_no_storm() {
     world.stop().await;
 }
 
-/// A source that cannot say what it mirrored from here holds up nobody, the reason is on show, and after a while it is a failure.
+/// A source that cannot say what it mirrored from here holds up nobody, the reason is on show, and
+/// after a while it is a failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_cannot_say_is_shown_and_fails_after_a_while() {
     let dir = tempfile::tempdir().unwrap();
@@ -408,7 +412,8 @@ async fn create_topic(world: &World, name: &str) {
     assert_eq!(answer.topics[0].error_code, 0);
 }
 
-/// One deleted topic costs two looks, and no refresh of everything; what an operator configured decides when it counts as deleted.
+/// One deleted topic costs two looks, and no refresh of everything; what an operator configured
+/// decides when it counts as deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_topic_costs_two_looks_and_time() {
     let dir = tempfile::tempdir().unwrap();

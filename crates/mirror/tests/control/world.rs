@@ -77,7 +77,8 @@ impl World {
         self.service.events()
     }
 
-    /// From a client of this product on this host: nothing is remembered of it beyond its connection.
+    /// From a client of this product on this host: nothing is remembered of it beyond its
+    /// connection.
     pub(crate) async fn raw(
         &self,
         key: ApiKey,

@@ -12,7 +12,8 @@ fn history(end: i64, epoch: i32, name: &str) -> Vec<Bytes> {
         .collect()
 }
 
-/// A source of at most this version of Fetch, whose topic `t` has these batches under a leader of this epoch; and a mirror that has them too.
+/// A source of at most this version of Fetch, whose topic `t` has these batches under a leader of
+/// this epoch; and a mirror that has them too.
 async fn mirrored(fetch_version_max: i16, epoch: i32, batches: Vec<Bytes>) -> (Fake, World) {
     let source = Fake::start(fetch_version_max).await;
     source.put("t", epoch, batches);
@@ -25,7 +26,8 @@ fn joined(batches: &[Bytes]) -> Bytes {
     batches.concat().into()
 }
 
-/// The source was restored from a copy of its disks while the topic was paused: same cluster id, topic id, epochs and length.
+/// The source was restored from a copy of its disks while the topic was paused: same cluster id,
+/// topic id, epochs and length.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_with_another_history_under_the_same_numbers_is_found_at_resume() {
     let (source, world) = mirrored(16, 4, history(100, 4, "first")).await;
@@ -102,7 +104,8 @@ async fn an_old_source_that_lost_a_tail_and_grew_to_the_same_end_is_noticed() {
     world.stop().await;
 }
 
-/// Without topic ids a topic made anew is known by its content alone. Longer, as long, and shorter; same and lower epochs.
+/// Without topic ids a topic made anew is known by its content alone. Longer, as long, and shorter;
+/// same and lower epochs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_made_anew_without_topic_ids_fails_and_keeps_the_old_data() {
     for (epoch, end) in [(3, 90), (3, 60), (3, 20), (0, 90), (0, 60), (0, 20), (3, 0)] {
@@ -150,7 +153,8 @@ fn left_of(base_offset: i64, delta: i32, value: &str) -> Bytes {
     rewritten.build().unwrap().into()
 }
 
-/// Compaction at the source drops and rewrites batches below; what is left at the same offsets is the same.
+/// Compaction at the source drops and rewrites batches below; what is left at the same offsets is
+/// the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compacted_source_is_the_same_history() {
     let (source, world) = mirrored(16, 4, history(100, 4, "first")).await;
@@ -192,7 +196,8 @@ async fn where_the_last_batch_was_compacted_away_the_first_common_one_decides() 
     }
 }
 
-/// Retention took everything that we have, and nothing more: there is nothing to compare, and the copy goes on.
+/// Retention took everything that we have, and nothing more: there is nothing to compare, and the
+/// copy goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_kept_nothing_of_ours_is_followed() {
     let (source, world) = mirrored(16, 4, history(50, 4, "first")).await;
@@ -244,7 +249,8 @@ async fn many_partitions_are_compared_with_few_requests() {
     world.stop().await;
 }
 
-/// The topic is deleted, made anew and filled while a Fetch waits, so that no answer ever tells of an error.
+/// The topic is deleted, made anew and filled while a Fetch waits, so that no answer ever tells of
+/// an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_made_anew_within_one_long_poll_fails_too() {
     for end in [60, 90] {
@@ -261,7 +267,8 @@ async fn a_topic_made_anew_within_one_long_poll_fails_too() {
     }
 }
 
-/// Without topic ids slow records are proven to follow ours, one by one, and a compacted tail does not hold them up.
+/// Without topic ids slow records are proven to follow ours, one by one, and a compacted tail does
+/// not hold them up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_records_of_a_source_without_topic_ids_are_copied() {
     let (source, world) = mirrored(11, 3, history(20, 3, "first")).await;

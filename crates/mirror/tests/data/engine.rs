@@ -1,4 +1,5 @@
-//! What every user of the fetch engine relies on: fetch sessions, pipelining, and which partitions are on which connection.
+//! What every user of the fetch engine relies on: fetch sessions, pipelining, and which partitions
+//! are on which connection.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::world::World;
 
 const WIDE: i32 = 50;
 
-/// A source that grants fetch sessions, with a topic of many partitions, and a mirror that has them.
+/// A source that grants fetch sessions, with a topic of many partitions, and a mirror that has
+/// them.
 async fn wide(fetch_version_max: i16) -> (Fake, World) {
     let source = Fake::start(fetch_version_max).await;
     let partition = Partition {
@@ -62,7 +64,8 @@ async fn until_quiet(source: &Fake, world: &World) {
         .await;
 }
 
-/// A Fetch within a session names what changed: the work grows with the partitions that move, not with all of them.
+/// A Fetch within a session names what changed: the work grows with the partitions that move, not
+/// with all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_fetch_session_only_the_partitions_that_moved_are_named() {
     for version in [16, 11] {
@@ -81,7 +84,8 @@ async fn in_a_fetch_session_only_the_partitions_that_moved_are_named() {
     }
 }
 
-/// The source evicted the session: the next Fetch names all partitions in a new one, and the copy goes on.
+/// The source evicted the session: the next Fetch names all partitions in a new one, and the copy
+/// goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_evicted_fetch_session_begins_anew_and_the_copy_goes_on() {
     let (source, world) = wide(16).await;
@@ -109,7 +113,8 @@ async fn an_evicted_fetch_session_begins_anew_and_the_copy_goes_on() {
     world.stop().await;
 }
 
-/// The source keeps nothing of a partition that it answered with an error: it is named again although nothing of it changed.
+/// The source keeps nothing of a partition that it answered with an error: it is named again
+/// although nothing of it changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_an_error_a_partition_is_named_again() {
     let (source, world) = wide(16).await;
@@ -158,8 +163,9 @@ fn large_batches(batches: &mut Vec<Bytes>, next: &mut i64, record_bytes: usize, 
     }
 }
 
-/// Over a WAN link the next Fetch goes out while the response still arrives, from an estimated offset; the copy is exact all the same,
-/// whether the records become smaller (batches come twice) or larger (a response begins after a gap).
+/// Over a WAN link the next Fetch goes out while the response still arrives, from an estimated
+/// offset; the copy is exact all the same, whether the records become smaller (batches come twice)
+/// or larger (a response begins after a gap).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_a_wan_link_fetches_are_pipelined_and_the_copy_is_exact() {
     let source = Fake::start(16).await;

@@ -31,7 +31,8 @@ pub(crate) const NODE: i32 = 7;
 /// Timestamp of the first record of each batch.
 pub(crate) const NOW: i64 = 1_700_000_000_000;
 
-/// Changes an answer to a Fetch of one partition: topic, what was asked, and what would be answered.
+/// Changes an answer to a Fetch of one partition: topic, what was asked, and what would be
+/// answered.
 pub(crate) type Lie = Arc<dyn Fn(&str, &FetchPartition, &mut PartitionData) + Send + Sync>;
 
 #[derive(Clone, Default)]
@@ -146,7 +147,8 @@ pub(crate) fn batch(base_offset: i64, epoch: i32, count: usize, history: &str) -
 }
 
 impl Fake {
-    /// A source of a release with (or without) topic ids, whose newest Fetch is `fetch_version_max`.
+    /// A source of a release with (or without) topic ids, whose newest Fetch is
+    /// `fetch_version_max`.
     pub(crate) async fn start(fetch_version_max: i16) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = listener.local_addr().expect("bound").port();
@@ -189,7 +191,8 @@ impl Fake {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Makes a topic of one partition with these batches, under this leader epoch; an existing one is replaced.
+    /// Makes a topic of one partition with these batches, under this leader epoch; an existing one
+    /// is replaced.
     pub(crate) fn put(&self, topic: &str, epoch: i32, batches: Vec<Bytes>) {
         let mut state = self.state.lock();
         let id = state.topics.get(topic).map_or(Uuid::random(), |t| t.0);

@@ -1,4 +1,5 @@
-//! The data plane against a scripted source over real sockets: what may be copied, what must not, and what is done about it.
+//! The data plane against a scripted source over real sockets: what may be copied, what must not,
+//! and what is done about it.
 
 #[path = "../broker/mod.rs"]
 mod broker;

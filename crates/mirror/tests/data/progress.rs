@@ -1,4 +1,5 @@
-//! What moves nothing backs off, counts and shows; what a source claims bounds what it sends; every wait ends.
+//! What moves nothing backs off, counts and shows; what a source claims bounds what it sends; every
+//! wait ends.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -21,7 +22,8 @@ async fn mirrored(source: &Fake) -> World {
     world
 }
 
-/// A leader epoch above the one that the Fetch was fenced with is outside the checksum and not believed.
+/// A leader epoch above the one that the Fetch was fenced with is outside the checksum and not
+/// believed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_with_an_epoch_above_the_leaders_is_not_stored() {
     for epoch in [5, 1 << 30, i32::MAX] {
@@ -42,7 +44,8 @@ async fn a_batch_with_an_epoch_above_the_leaders_is_not_stored() {
     }
 }
 
-/// Offsets at or above the high watermark of the same answer, and offsets that leave no room for a failover.
+/// Offsets at or above the high watermark of the same answer, and offsets that leave no room for a
+/// failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_beyond_the_claimed_end_is_not_stored() {
     for (base, high_watermark) in [(10, 10), (500, 20), (i64::MAX - 14, i64::MAX)] {
@@ -62,7 +65,8 @@ async fn a_batch_beyond_the_claimed_end_is_not_stored() {
     }
 }
 
-/// A Kafka takes the high watermark of an answer before it reads the records: what came between is no lie, and costs one more Fetch.
+/// A Kafka takes the high watermark of an answer before it reads the records: what came between is
+/// no lie, and costs one more Fetch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_high_watermark_that_is_a_moment_older_than_the_records_harms_nothing() {
     let source = Fake::start(16).await;
@@ -96,7 +100,8 @@ async fn a_log_start_beyond_the_log_end_is_not_followed() {
     world.stop().await;
 }
 
-/// A tail of an earlier release whose epoch or offsets cannot be followed does not hold up a failover.
+/// A tail of an earlier release whose epoch or offsets cannot be followed does not hold up a
+/// failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_cuts_a_tail_that_nothing_could_follow() {
     let tails = [
@@ -132,7 +137,8 @@ async fn requests(source: &Fake, key: ApiKey) -> usize {
     source.requests(key) - before
 }
 
-/// Our end is inside the range that the source tells, and yet it is refused: 60 cycles through ULE_RECOVERY a second before.
+/// Our end is inside the range that the source tells, and yet it is refused: 60 cycles through
+/// ULE_RECOVERY a second before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offset_that_is_refused_although_it_is_in_range_is_asked_for_ever_more_seldom() {
     let source = Fake::start(16).await;
@@ -224,7 +230,8 @@ async fn a_throttled_mirror_tells_its_lag_and_why() {
     world.stop().await;
 }
 
-/// A throttled answer has no partitions at all: a comparison that meets one says so, and does not take the topic for gone.
+/// A throttled answer has no partitions at all: a comparison that meets one says so, and does not
+/// take the topic for gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_throttled_comparison_is_told_as_such_and_ends_with_the_throttle() {
     for version in [16, 5] {
@@ -256,8 +263,8 @@ async fn a_throttled_comparison_is_told_as_such_and_ends_with_the_throttle() {
     }
 }
 
-/// F-2: what an answer leaves out says nothing about the topic. It is told as such, nobody looks for a topic that is gone, and the copy goes on
-/// as soon as the answers are whole again.
+/// F-2: what an answer leaves out says nothing about the topic. It is told as such, nobody looks
+/// for a topic that is gone, and the copy goes on as soon as the answers are whole again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_that_an_answer_leaves_out_is_no_missing_topic() {
     // A preparation asks; and so does a comparison where Fetch does not tell that a tail was lost.
@@ -316,7 +323,8 @@ async fn good_metadata_ends_a_long_wait() {
     world.stop().await;
 }
 
-/// A partition that FAILED because the source was away is not left waiting for up to 300 s when that returns.
+/// A partition that FAILED because the source was away is not left waiting for up to 300 s when
+/// that returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_return_of_the_source_ends_the_wait_of_what_failed_without_it() {
     let source = Fake::start(16).await;

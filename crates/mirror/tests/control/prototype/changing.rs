@@ -74,7 +74,8 @@ async fn an_ordinary_topic_beside_does_not_spoil_the_answer() {
     world.stop().await;
 }
 
-/// A tool that has looked at the states up to a metadata offset acts on nothing that was wished after it (StateValidationOffset).
+/// A tool that has looked at the states up to a metadata offset acts on nothing that was wished
+/// after it (StateValidationOffset).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_validation_offset_is_obeyed() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,8 @@ use super::{A, B, DESCRIBE_ALL, body, command, hex, ordinary, with_topic};
 use crate::scripted::Scripted;
 use crate::world::{World, tool};
 
-/// Each command is a new connection that sends only an ambiguous body; both tools are answered in their own form.
+/// Each command is a new connection that sends only an ambiguous body; both tools are answered in
+/// their own form.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_tools_work_against_one_broker_without_a_setting() {
     let dir = tempfile::tempdir().unwrap();
@@ -51,7 +52,8 @@ async fn both_tools_work_against_one_broker_without_a_setting() {
     world.stop().await;
 }
 
-/// A create with the source's cluster id is one of the July tool; that is remembered beyond a restart, and its codes are July's.
+/// A create with the source's cluster id is one of the July tool; that is remembered beyond a
+/// restart, and its codes are July's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_create_is_answered_with_late_codes_and_remembered() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +98,8 @@ async fn a_late_create_is_answered_with_late_codes_and_remembered() {
         matches!(&describe, Body::DescribeClusterMirrorsResponse(r) if r.mirrors.len() == 1),
         "after a restart: {describe:?}"
     );
-    // Our own tool proves its form on each connection, also where the operator's file names the cluster id.
+    // Our own tool proves its form on each connection, also where the operator's file names the
+    // cluster id.
     let mut own = DialectMemory::new(WireDialect::Auto);
     world.raw(ApiKey::LIST_MIRRORS, hex("00"), &mut own).await;
     let again = world

@@ -91,8 +91,9 @@ async fn written(world: &World, request: &m::WriteMirrorStatesRequest) -> i16 {
     }
 }
 
-/// Even from a broker: without its fences, with numbers from nowhere, or against the table of transitions, a write changes nothing, and
-/// after a restart with the source dead the 50 records are there.
+/// Even from a broker: without its fences, with numbers from nowhere, or against the table of
+/// transitions, a write changes nothing, and after a restart with the source dead the 50 records
+/// are there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_without_fences_cuts_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,8 +166,9 @@ async fn a_write_without_fences_cuts_nothing() {
     world.stop().await;
 }
 
-/// `__mirror_state` cannot be grown under its states, which are found by its partition count; and AlterConfigs (33), which
-/// replaces a whole configuration, leaves the hidden notes of a mirror alone.
+/// `__mirror_state` cannot be grown under its states, which are found by its partition count; and
+/// AlterConfigs (33), which replaces a whole configuration, leaves the hidden notes of a mirror
+/// alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stock_requests_do_not_get_around_the_fences() {
     let dir = tempfile::tempdir().unwrap();

@@ -107,7 +107,8 @@ async fn a_large_start_stores_what_joined_and_nothing_else() {
     world.stop().await;
 }
 
-/// The refusal names the pattern and the key; a literal name is taken out of the list by starting it.
+/// The refusal names the pattern and the key; a literal name is taken out of the list by starting
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_excluded_start_says_what_holds_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +224,8 @@ async fn a_topic_that_only_this_cluster_has_does_not_join() {
     world.stop().await;
 }
 
-/// Our own late tool stores its patterns by the request that adds, so that a refused add stores nothing.
+/// Our own late tool stores its patterns by the request that adds, so that a refused add stores
+/// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_own_start_stores_its_patterns_in_one_decision() {
     let dir = tempfile::tempdir().unwrap();
